@@ -1,0 +1,128 @@
+// The seam between the model and the machine. A Backend owns memory and runs the ops of docs/contract.md on it; nothing
+// above this header knows an instruction set or a GPU. All matrices are row-major f32 in the backend's memory, one row per
+// token. Ops of one backend are issued from one thread at a time and take effect in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/result.h"
+#include "tensor/nvfp4_view.h"
+#include "tensor/tensor_view.h"
+
+namespace nibble::kernels {
+
+// f32 memory of a backend. data() may be dereferenced by that backend only.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual float* data() = 0;
+  const float* data() const { return const_cast<Buffer*>(this)->data(); }
+  virtual std::size_t size() const = 0;  // in floats
+};
+
+// Weights of one linear layer [n_out, n_in] in the layout the backend likes. Refers to the source bytes where it can, so
+// the mapped file must outlive it.
+struct Linear {
+  virtual ~Linear() = default;
+  int n_out = 0;
+  int n_in = 0;
+};
+
+// A matrix [n_rows <= max_rows, n_in] made ready once for all the linears that read it (nc1: the integers of a11).
+struct LinearInput {
+  virtual ~LinearInput() = default;
+  int n_rows = 0;
+  int n_in = 0;
+};
+
+// Rows of the embedding table [vocab_size, d_model].
+struct Embedding {
+  virtual ~Embedding() = default;
+  int vocab_size = 0;
+  int d_model = 0;
+};
+
+struct KvShape {
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int capacity = 0;  // positions
+};
+
+// Keys and values of one sequence, [n_layers, n_kv_heads, capacity, head_dim], written once per position.
+struct KvCache {
+  virtual ~KvCache() = default;
+  virtual std::size_t bytes() const = 0;
+  KvShape shape;
+};
+
+// cos and sin on the backend: [n_positions, rotary_dim / 2, 2].
+struct RopeTable {
+  virtual ~RopeTable() = default;
+  int n_positions = 0;
+  int rotary_dim = 0;        // leading dimensions of a head that are rotated; even
+  bool interleaved = false;  // pairs (2i, 2i+1), otherwise (i, i + rotary_dim / 2)
+};
+
+// What a row of a batch is: which sequence and which absolute position.
+struct TokenRow {
+  KvCache* cache = nullptr;
+  std::int32_t pos = 0;
+};
+
+struct AttentionShape {
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  float scale = 0;  // softmax scale, usually 1 / sqrt(head_dim)
+};
+
+// Weights as the file has them. A TensorView is F32, F16, BF16 or Q8_0.
+using WeightSource = std::variant<TensorView, Nvfp4View>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;    // "cpu", "reference"
+  virtual std::string description() const = 0;  // for people: "cpu avx512, 2 threads"
+
+  // --- memory and weights, at load ---
+  virtual std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) = 0;           // zeros
+  virtual std::unique_ptr<Buffer> make_vector(std::span<const float> values) = 0;  // norms, biases
+  virtual Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) = 0;
+  virtual Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) = 0;
+  virtual std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) = 0;
+  virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) = 0;
+  virtual std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
+                                                     bool interleaved) = 0;
+
+  // --- one step: ops between begin_step and end_step see the same rows ---
+  virtual void begin_step(int n_rows) = 0;
+  // Waits for the step. Element i is non-zero if row i met a non-finite value (contract, rule 4). Valid until the next.
+  virtual std::span<const std::uint8_t> end_step() = 0;
+
+  virtual void embed(const Embedding& table, std::span<const std::int32_t> tokens,
+                     float* out /* [n_rows, d_model] */) = 0;
+  virtual void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) = 0;
+  virtual void prepare_input(const float* x /* [n_rows, n_in] */, int n_rows, LinearInput& input) = 0;
+  virtual void linear(const LinearInput& input, const Linear& weights, const float* bias /* [n_out] or null */,
+                      float* out /* [n_rows, n_out] */) = 0;
+  virtual void rope(float* x /* [n_rows, n_heads, head_dim], in place */, int n_heads, int head_dim,
+                    std::span<const TokenRow> rows, const RopeTable& table) = 0;
+  virtual void store_kv(const float* k, const float* v /* [n_rows, n_kv_heads, head_dim] */,
+                        std::span<const TokenRow> rows, int layer) = 0;
+  // Causal: a row at position p sees positions 0..p of its cache, all of which have been stored.
+  virtual void attention(const float* q /* [n_rows, n_heads, head_dim] */, std::span<const TokenRow> rows, int layer,
+                         const AttentionShape& shape, float* out /* [n_rows, n_heads * head_dim] */) = 0;
+  virtual void silu_mul(const float* gate, const float* up, std::size_t n, float* out) = 0;
+  virtual void add(float* x, const float* y, std::size_t n) = 0;             // x += y
+  virtual void read(const float* source, std::span<float> destination) = 0;  // to host memory
+};
+
+}  // namespace nibble::kernels
