@@ -1,0 +1,102 @@
+// Encodes lines for a comparison with another tokenizer. The vocabulary is a JSON object with the fields of
+// text::Vocabulary; stdin has one JSON string a line; stdout gets {"ids": [...], "text": decoded} for each, or
+// {"error": message}. Times go to stderr. See tests/text/tokenizer_reference.py.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "text/tokenizer.h"
+
+namespace {
+
+using nibble::text::Tokenizer;
+using nibble::text::Vocabulary;
+using nlohmann::json;
+
+template <typename T>
+void read(const json& object, const char* key, T* value) {
+  if (object.contains(key)) object.at(key).get_to(*value);
+}
+
+template <typename T>
+void read(const json& object, const char* key, std::optional<T>* value) {
+  if (object.contains(key)) *value = object.at(key).get<T>();
+}
+
+Vocabulary read_vocabulary(const std::string& path) {
+  std::ifstream file(path);
+  const json object = json::parse(file);
+  Vocabulary v;
+  read(object, "model", &v.model);
+  read(object, "pre", &v.pre);
+  read(object, "tokens", &v.tokens);
+  read(object, "scores", &v.scores);
+  read(object, "token_types", &v.token_types);
+  read(object, "merges", &v.merges);
+  read(object, "bos_id", &v.bos_id);
+  read(object, "eos_id", &v.eos_id);
+  read(object, "unk_id", &v.unk_id);
+  read(object, "pad_id", &v.pad_id);
+  read(object, "eot_id", &v.eot_id);
+  read(object, "eom_id", &v.eom_id);
+  read(object, "add_bos", &v.add_bos);
+  read(object, "add_eos", &v.add_eos);
+  read(object, "add_space_prefix", &v.add_space_prefix);
+  return v;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int run(const Tokenizer& tokenizer, nibble::text::EncodeOptions options) {
+  double encoding = 0, decoding = 0;
+  std::size_t n_bytes = 0, n_ids = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto text = json::parse(line).get<std::string>();
+    auto start = std::chrono::steady_clock::now();
+    const auto ids = tokenizer.encode(text, options);
+    encoding += seconds_since(start);
+    if (!ids.ok()) {
+      std::cout << json{{"error", ids.error().to_string()}} << '\n';
+      continue;
+    }
+    start = std::chrono::steady_clock::now();
+    const std::string decoded = tokenizer.decode(*ids, {.render_control = true});
+    decoding += seconds_since(start);
+    n_bytes += text.size();
+    n_ids += ids->size();
+    std::cout << json{{"ids", *ids}, {"text", decoded}} << '\n';
+  }
+  fmt::print(stderr, "{} bytes, {} tokens; encode {:.1f} ms, decode {:.1f} ms\n", n_bytes, n_ids, encoding * 1e3,
+             decoding * 1e3);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Encodes JSON strings, one a line, with a vocabulary from a JSON file");
+  std::string path;
+  nibble::text::EncodeOptions options;
+  app.add_option("vocabulary", path)->required()->check(CLI::ExistingFile);
+  app.add_flag("--parse-special", options.parse_special);
+  app.add_flag("--drop-unencodable", options.drop_unencodable);
+  app.add_flag("!--no-add-special", options.add_special);
+  CLI11_PARSE(app, argc, argv);
+  Vocabulary vocabulary = read_vocabulary(path);
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokenizer = Tokenizer::create(std::move(vocabulary));
+  if (!tokenizer.ok()) {
+    fmt::print(stderr, "{}\n", tokenizer.error().to_string());
+    return 1;
+  }
+  fmt::print(stderr, "created in {:.1f} ms, digest {}\n", seconds_since(start) * 1e3, tokenizer->digest());
+  return run(*tokenizer, options);
+}
