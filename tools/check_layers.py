@@ -175,9 +175,9 @@ def check_conditionals(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, number, "conditional", f"the preprocessor may not choose here: #if{match[1]}".rstrip())
 
 
-MUTABLE = re.compile(r"^\s*(?:(?:inline|static|thread_local)\s+)+(?!.*\b(?:const|constexpr)\b)[\w:<>,\s*&]+?\s*[*&\s]\w+\s*(?:=|;|\{|\[)")
+MUTABLE = re.compile(r"^\s*(?:(?:inline|static|thread_local)\s+)+(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[\w:<>,\s*&]+?\s*[*&\s]\w+\s*(?:=|;|\{|\[)")
 MUTABLE_PLAIN = re.compile(r"^(?!using|return|namespace|class|struct|enum|union|typedef|template|extern|friend|public|private)"
-                           r"(?!.*\b(?:const|constexpr)\b)[A-Za-z_][\w:<>,*& ]*[*& ]\w+(?:\[\w*\])?\s*(?:=[^=]|;|\{[^;]*\};)")
+                           r"(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[A-Za-z_][\w:<>,*& ]*[*& ]\w+(?:\[\w*\])?\s*(?:=[^=]|;|\{[^;]*\};)")
 
 
 def check_mutable_globals(tree: Tree) -> Iterator[Finding]:

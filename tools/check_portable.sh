@@ -3,7 +3,7 @@
 # OpenCL C++, which stands in for Metal (scalars by value, no std, address spaces). Says what was not run.
 # usage: tools/check_portable.sh        exit status 1 if a compiler refuses a header
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0

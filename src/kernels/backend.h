@@ -1,6 +1,6 @@
 // The seam between the model and the machine. A Backend owns memory and runs the ops of docs/contract.md on it; nothing
-// above this header knows an instruction set or a GPU. All matrices are row-major f32 in the backend's memory, one row per
-// token. Ops of one backend are issued from one thread at a time and take effect in order.
+// above this header knows an instruction set or a GPU. All matrices are row-major f32 in the backend's memory, one row
+// per token. Ops of one backend are issued from one thread at a time and take effect in order.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class Buffer {
   virtual std::size_t size() const = 0;  // in floats
 };
 
-// Weights of one linear layer [n_out, n_in] in the layout the backend likes. Refers to the source bytes where it can, so
-// the mapped file must outlive it.
+// Weights of one linear layer [n_out, n_in] in the layout the backend likes. Refers to the source bytes where it can,
+// so the mapped file must outlive it.
 struct Linear {
   virtual ~Linear() = default;
   int n_out = 0;

@@ -218,7 +218,7 @@ std::string StreamDecoder::push(std::int32_t id) {
 }
 
 std::string StreamDecoder::flush() {
-  const std::string text(pending_.empty() ? std::string_view() : kReplacement);
+  std::string text(pending_.empty() ? std::string_view() : kReplacement);
   pending_.clear();
   at_text_start_ = options_.at_text_start;
   return text;

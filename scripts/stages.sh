@@ -1,0 +1,147 @@
+# The stages of scripts/test.sh: each a function stage_NAME that runs in the root of the tree under set -e.
+# It returns 0 (passed), 77 after a line 'NOT RUN: why' (not run), anything else (failed); a line 'COUNT: what' goes into
+# the summary. A stage must be able to fail: what it measures is never piped into something that forgives.
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # tables read by test.sh
+
+declare -A STAGE_ABOUT=(
+  [deps]="what building and testing needs"
+  [layers]="who includes whom, and the habits that a machine can see"
+  [style]="clang-format and shellcheck"
+  [portable]="src/format under every compiler of this machine"
+  [dev]="optimized build, all unit tests"
+  [scripts]="the scripts' own tests"
+  [references]="comparison with Python's reference implementations"
+  [scalar]="build without vector instructions, all unit tests"
+  [asan]="AddressSanitizer and UBSan: all unit tests and fuzzing"
+  [tsan]="ThreadSanitizer: the tests that use threads"
+  [tidy]="clang-tidy over all sources"
+)
+STAGES=(deps layers style portable dev scripts references scalar asan tsan tidy)
+QUICK_STAGES=(deps layers style portable dev scripts references)
+
+FUZZ_SECONDS=${FUZZ_SECONDS:-20} # a target
+
+not_run() {
+  echo "NOT RUN: $*"
+  return 77
+}
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1
+  shift
+  cmake --preset "$preset"
+  if [ $# = 0 ]; then
+    cmake --build --preset "$preset" -j "$JOBS"
+  else
+    cmake --build --preset "$preset" -j "$JOBS" --target "$@"
+  fi
+}
+
+# unit_tests PRESET [ctest arguments]: no test at all is a failure, too.
+unit_tests() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" -j "$JOBS" --no-tests=error --output-on-failure --output-junit "$LOGS/$preset.xml" "$@"
+  local total
+  total=$(grep -c '<testcase ' "$LOGS/$preset.xml")
+  if grep -q 'status="notrun"' "$LOGS/$preset.xml"; then
+    echo "skipped inside ctest:" && grep -B1 -A4 'status="notrun"' "$LOGS/$preset.xml"
+  fi
+  echo "COUNT: $total tests"
+}
+
+sources() { git ls-files 'src/**' 'apps/**' 'include/**' 'tests/**' 'tools/**' 'fuzz/**' 'bench/**' | grep -E '\.(h|cc|inl|cu|cuh)$'; }
+
+stage_deps() { bash scripts/install_deps.sh test; }
+
+stage_layers() { python3 tools/check_layers.py; }
+
+stage_style() {
+  local files
+  mapfile -t files < <(sources)
+  clang-format-14 --dry-run -Werror "${files[@]}"
+  shellcheck -x scripts/*.sh tools/*.sh .ci/run
+  echo "COUNT: ${#files[@]} sources"
+}
+
+stage_portable() {
+  bash tools/check_portable.sh | tee "$LOGS/portable.txt"
+  echo "COUNT: $(grep -c '^ok' "$LOGS/portable.txt") compilers$(sed -n 's/^not run */; not run: /p' "$LOGS/portable.txt" | paste -sd '')"
+}
+
+stage_dev() {
+  build dev
+  unit_tests dev
+}
+
+stage_scripts() {
+  local test n=0
+  for test in tests/scripts/*_test.py; do
+    python3 "$test"
+    n=$((n + 1))
+  done
+  echo "COUNT: $n test programs"
+}
+
+# Each tests/*/*_reference.py takes the build folder and exits 77 where its reference is not installed.
+stage_references() {
+  local script status n=0 missing=0
+  build dev
+  for script in tests/*/*_reference.py; do
+    [ -e "$script" ] || continue
+    status=0
+    "$VENV/bin/python" "$script" build/dev || status=$?
+    case $status in
+      0) n=$((n + 1)) ;;
+      77) missing=$((missing + 1)) && echo "NOT RUN: $script (its Python reference is not installed)" ;;
+      *) return "$status" ;;
+    esac
+  done
+  echo "COUNT: $n comparisons"
+  [ $missing = 0 ] || return 77
+  [ $n -gt 0 ] || not_run "there is no tests/*/*_reference.py"
+}
+
+stage_scalar() {
+  build scalar
+  unit_tests scalar
+}
+
+stage_asan() {
+  local target name n=0
+  build asan
+  unit_tests asan
+  for target in build/asan/fuzz/*_fuzz; do
+    [ -x "$target" ] || continue
+    name=$(basename "$target" _fuzz)
+    mkdir -p "build/fuzz/$name"
+    local corpora=("build/fuzz/$name")
+    [ ! -d "fuzz/corpus/$name" ] || corpora+=("fuzz/corpus/$name")
+    "$target" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+      -artifact_prefix="$LOGS/" "${corpora[@]}"
+    n=$((n + 1))
+  done
+  echo "COUNT: $(grep -c '<testcase ' "$LOGS/asan.xml") tests, $n fuzz targets of $FUZZ_SECONDS s"
+}
+
+TSAN_LAYERS=(base kernels engine)
+stage_tsan() {
+  local layer targets=()
+  for layer in "${TSAN_LAYERS[@]}"; do
+    [ -z "$(git ls-files "tests/$layer/*.cc")" ] || targets+=("nibble_${layer}_test")
+  done
+  build tsan "${targets[@]}"
+  local test
+  for test in "${targets[@]}"; do "build/tsan/tests/$test" --gtest_brief=1; done
+  echo "COUNT: ${targets[*]}"
+}
+
+stage_tidy() {
+  local files
+  mapfile -t files < <(git ls-files 'src/**.cc' 'apps/*.cc')
+  cmake --preset dev >/dev/null
+  printf '%s\n' "${files[@]}" | xargs -P "$JOBS" -n 4 clang-tidy -p build/dev --quiet
+  echo "COUNT: ${#files[@]} sources"
+}

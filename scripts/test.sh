@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Everything that CI runs, on a fresh Debian 12 machine too: installs what it needs, then runs the stages below.
+# A stage passes, fails, or is not run for a reason that the summary names; the last line counts them.
+set -uo pipefail
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/stages.sh
+source "$ROOT/scripts/stages.sh"
+cd "$ROOT" || exit 1
+
+usage() {
+  cat <<TEXT
+usage: scripts/test.sh [--quick] [--stage NAME]... [--list] [--verbose]
+
+  (nothing)      all stages, as CI does
+  --quick        the stages marked * only: a few minutes
+  --stage NAME   this stage (and what it needs); may be repeated
+  --list         the names of the stages
+  --verbose      show the output of stages that pass, too
+
+Output of each stage: build/test-logs/NAME.log. Exit status 0 only if no stage failed.
+TEXT
+}
+
+# Same sources give the same objects in every build folder and every clone, so that ccache may share them.
+export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
+export CTEST_OUTPUT_ON_FAILURE=1 CLICOLOR_FORCE=0 GTEST_COLOR=no
+LOGS=$ROOT/build/test-logs
+JOBS=$(jobs_here)
+export LOGS JOBS
+
+declare -a RESULTS=() # "status|name|seconds|what"
+failed=0 passed=0 skipped=0
+
+run_stage() {
+  local name=$1 log=$LOGS/$1.log start=$EPOCHREALTIME status what mark
+  local about=${STAGE_ABOUT[$name]}
+  step "$name: $about"
+  (set -euo pipefail; "stage_$name") >"$log" 2>&1 </dev/null
+  status=$?
+  # A stage's last line that starts with 'COUNT: ' or 'NOT RUN: ' says what it did.
+  case $status in
+    0) mark=pass passed=$((passed + 1)) what=$(sed -n 's/^COUNT: //p' "$log" | tail -n 1) ;;
+    77) mark='NOT RUN' skipped=$((skipped + 1)) what=$(sed -n 's/^NOT RUN: //p' "$log" | paste -sd ';') ;;
+    *) mark=FAIL failed=$((failed + 1)) what="exit status $status, see build/test-logs/$name.log" ;;
+  esac
+  RESULTS+=("$mark|$name|$(seconds_since "$start")|$what")
+  if [ "$mark" = FAIL ]; then
+    say "$RED--- the end of build/test-logs/$name.log$PLAIN"
+    tail -n 60 "$log" >&2
+  elif [ $verbose = yes ]; then
+    cat "$log" >&2
+  fi
+  say "$mark $name ($(seconds_since "$start") s)${what:+: $what}"
+}
+
+summary() {
+  local row mark name seconds what
+  printf '\n%-8s %-12s %8s  %s\n' result stage seconds what
+  for row in "${RESULTS[@]}"; do
+    IFS='|' read -r mark name seconds what <<<"$row"
+    printf '%-8s %-12s %8s  %s\n' "$mark" "$name" "$seconds" "$what"
+  done
+  printf '\nstages took %s s\n' "$(seconds_since "$begin")"
+  printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+}
+
+verbose=no
+selection=()
+while [ $# != 0 ]; do
+  case $1 in
+    --quick) selection=("${QUICK_STAGES[@]}") ;;
+    --stage)
+      [ -n "${STAGE_ABOUT[${2:-none}]:-}" ] || die "--stage needs one of: ${STAGES[*]}"
+      selection+=("$2")
+      shift
+      ;;
+    --list)
+      for name in "${STAGES[@]}"; do
+        quick=' '
+        [[ " ${QUICK_STAGES[*]} " != *" $name "* ]] || quick='*'
+        printf '%s %-12s %s\n' "$quick" "$name" "${STAGE_ABOUT[$name]}"
+      done
+      exit 0
+      ;;
+    --verbose) verbose=yes ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+[ ${#selection[@]} != 0 ] || selection=("${STAGES[@]}")
+
+mkdir -p "$LOGS"
+begin=$EPOCHREALTIME
+for name in "${selection[@]}"; do run_stage "$name"; done
+summary
+[ $failed = 0 ]
