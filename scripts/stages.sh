@@ -15,9 +15,10 @@ declare -A STAGE_ABOUT=(
   [scalar]="build without vector instructions, all unit tests"
   [asan]="AddressSanitizer and UBSan: all unit tests and fuzzing"
   [tsan]="ThreadSanitizer: the tests that use threads"
+  [aarch64]="Arm cross build, unit tests under qemu"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev scripts references scalar asan tsan tidy)
+STAGES=(deps layers style portable dev scripts references scalar asan tsan aarch64 tidy)
 QUICK_STAGES=(deps layers style portable dev scripts references)
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-20} # a target
@@ -136,6 +137,13 @@ stage_tsan() {
   local test
   for test in "${targets[@]}"; do "build/tsan/tests/$test" --gtest_brief=1; done
   echo "COUNT: ${targets[*]}"
+}
+
+stage_aarch64() {
+  NIBBLE_AARCH64_SYSROOT=$(bash scripts/aarch64_sysroot.sh) || not_run "the Arm libraries could not be fetched"
+  export NIBBLE_AARCH64_SYSROOT
+  build aarch64
+  unit_tests aarch64
 }
 
 stage_tidy() {

@@ -44,7 +44,7 @@ FREESTANDING = {"cstdint", "cstddef", "stdint.h", "stddef.h"}
 CONDITIONALS = [
     (re.compile(r"^src/format/portable\.h$"), re.compile(r".")),
     (re.compile(r"^src/base/"), re.compile(r"__linux__|__APPLE__|_WIN32|__unix__")),
-    (re.compile(r"^src/kernels/cpu/(detect|vec_\w+)\.(cc|h)$"), re.compile(r"__\w+__|__ARM_\w+|NIBBLE_HAVE_")),
+    (re.compile(r"^src/kernels/cpu/(detect|simd_\w+)\.(cc|h)$"), re.compile(r"__\w+__|__ARM_\w+|NIBBLE_HAVE_")),
     (re.compile(r"^src/kernels/"), re.compile(r"NIBBLE_HAVE_")),
     (re.compile(r"^src/"), re.compile(r"NIBBLE_PERTURB_ROUNDING")),
 ]
@@ -269,7 +269,7 @@ PLANTED = [
     ("src/kernels/cpu/other.cc", '#include "kernels/cuda/gemv.h"\n', (1, "backend")),
     ("src/io/fast.cc", "\n#include <immintrin.h>\n", (2, "vendor")),
     ("apps/gpu.cc", "#include <cuda_runtime.h>\n", (1, "vendor")),
-    ("src/kernels/cpu/vec_avx2.h", "#include <immintrin.h>\n", None),
+    ("src/kernels/cpu/simd_avx2.h", "#include <immintrin.h>\n", None),
     ("src/format/e2m1.h", "#include <cmath>\n", (1, "portable")),
     ("src/kernels/cpu/kernels_avx2.cc", '#include "kernels/cpu/gemv.inl"\n', None),
     ("src/kernels/cpu/gemv.inl", "#include <vector>\n", (1, "isa-object")),
