@@ -176,7 +176,7 @@ def check_conditionals(tree: Tree) -> Iterator[Finding]:
 
 
 MUTABLE = re.compile(r"^\s*(?:(?:inline|static|thread_local)\s+)+(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[\w:<>,\s*&]+?\s*[*&\s]\w+\s*(?:=|;|\{|\[)")
-MUTABLE_PLAIN = re.compile(r"^(?!using|return|namespace|class|struct|enum|union|typedef|template|extern|friend|public|private)"
+MUTABLE_PLAIN = re.compile(r"^(?!.*\busing\b|return|namespace|class|struct|enum|union|typedef|template|extern|friend|public|private)"
                            r"(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[A-Za-z_][\w:<>,*& ]*[*& ]\w+(?:\[\w*\])?\s*(?:=[^=]|;|\{[^;]*\};)")
 
 
@@ -277,7 +277,7 @@ PLANTED = [
     ("src/format/portable.h", "#if defined(__CUDACC__)\n#endif\n", None),
     ("src/engine/state.cc", "static int counter = 0;\n", (1, "global")),
     ("src/engine/state2.cc", "std::string last_error;\n", (1, "global")),
-    ("src/engine/state3.cc", "static constexpr int kLimit = 3;\nstd::string name();\nusing A = int;\n", None),
+    ("src/engine/state3.cc", "static constexpr int kLimit = 3;\nstd::string name();\nusing A = int;\n__extension__ using B = int;\n", None),
     ("src/io/long.cc", "int f();\n" * (MAX_LINES + 1), (MAX_LINES + 1, "length")),
     ("src/io/talk.cc", 'void f() { std::printf("hi"); }\n', (1, "library-prints")),
     ("src/io/quit.cc", "void f() { exit(1); }\n", (1, "library-exits")),
