@@ -17,6 +17,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF is read in place
 
 constexpr std::uint64_t kMinEntryBytes = 12;   // key length, value type
 constexpr std::uint64_t kMinTensorBytes = 24;  // name length, rank, type, offset
+constexpr std::uint64_t kMinAlignment = 8;     // the format's own rule; every element type can then be read in place
 
 class Parser {
  public:
@@ -256,10 +257,10 @@ Status Parser::find_alignment() {
   const GgufValue* value = part_.find_value("general.alignment");
   if (value == nullptr) return ok_status();
   const std::optional<std::uint64_t> alignment = value->as_uint();
-  if (value->type() != GgufType::kU32 || !std::has_single_bit(*alignment)) {
+  if (value->type() != GgufType::kU32 || !std::has_single_bit(*alignment) || *alignment < kMinAlignment) {
     Error error = fault("the alignment of the tensor data is not usable", "general.alignment");
     error.found = fmt::format("{} {}", value->type_text(), alignment ? std::to_string(*alignment) : "");
-    error.expected = "a U32 that is a power of two";
+    error.expected = "a U32 that is a power of two and a multiple of 8";
     return error;
   }
   part_.alignment = *alignment;

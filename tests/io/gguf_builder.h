@@ -35,7 +35,7 @@ class Bytes {
     while (data_.size() % alignment != 0) data_.push_back(std::byte{0});
     return *this;
   }
-  Bytes& cut(std::size_t size) {
+  Bytes& resize(std::size_t size) {
     data_.resize(size);
     return *this;
   }

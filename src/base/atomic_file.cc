@@ -1,0 +1,127 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "base/printable.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // some systems refuse more in one call
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string resolve(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
+  return real ? std::string(real.get()) : path;  // a file that does not exist yet keeps the name that was given
+}
+
+std::string free_space(const std::string& path) {
+  struct statvfs status {};
+  if (::statvfs(folder_of(path).c_str(), &status) != 0) return "unknown";
+  return fmt::format("{} bytes", static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize);
+}
+
+}  // namespace
+
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  AtomicFile file;
+  file.path_ = resolve(path);
+  struct stat status {};
+  if (::stat(file.path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return Error{.message = fmt::format("cannot write {}: it exists and is not a regular file", printable(path)),
+                 .file = path,
+                 .found = S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket",
+                 .expected = "a new name, or a file to replace"};
+  }
+  for (int attempt = 0;; ++attempt) {
+    file.temporary_ = fmt::format("{}.partial-{}-{}", file.path_, ::getpid(), attempt);
+    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file.fd_ >= 0) return file;
+    if (errno != EEXIST || attempt == 1000) return file.system_error("create", errno);
+  }
+}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+  fd_ = -1;
+}
+
+Error AtomicFile::system_error(const char* action, int code) const {
+  Error error{.message = fmt::format("cannot {} {}: {}", action, printable(path_), std::strerror(code)), .file = path_};
+  if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
+    error.message = fmt::format("the disk is full: cannot {} {} ({})", action, printable(path_), std::strerror(code));
+    error.found = fmt::format("{} bytes written, {} free", size_, free_space(path_));
+    error.hint = "free some space or write to another disk; nothing was left under this name";
+  } else if (code == EACCES || code == EROFS) {
+    error.hint = fmt::format("the folder {} must be writable", printable(folder_of(path_)));
+  } else if (code == ENOENT) {
+    error.hint = fmt::format("the folder {} must exist", printable(folder_of(path_)));
+  }
+  return error;
+}
+
+Status AtomicFile::write(std::span<const std::byte> bytes) {
+  NIBBLE_CHECK(fd_ >= 0, "write() after commit() or after a failure");
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), kMaxWrite));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      Error error = system_error("write", n < 0 ? errno : ENOSPC);
+      discard();
+      return error;
+    }
+    size_ += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return ok_status();
+}
+
+Status AtomicFile::commit() {
+  NIBBLE_CHECK(fd_ >= 0, "commit() twice or after a failure");
+  if (::fsync(fd_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    Error error = system_error("finish", errno);
+    discard();
+    return error;
+  }
+  ::close(fd_);
+  fd_ = -1;
+  // The rename itself must survive a power cut. A folder that cannot be opened or synced is no reason to fail by now.
+  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    ::fsync(folder);
+    ::close(folder);
+  }
+  return ok_status();
+}
+
+}  // namespace nibble

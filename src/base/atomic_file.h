@@ -1,0 +1,39 @@
+// A file that appears under its name only when it is whole: written beside it under a temporary name, flushed to disk,
+// renamed. Without commit(), and after any failure, the temporary file is removed and an older file of the name stays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace nibble {
+
+class AtomicFile {
+ public:
+  // Refuses a path that is a folder, a device or a pipe, which a rename would replace. A symbolic link is followed.
+  static Result<AtomicFile> create(const std::string& path);
+
+  AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  ~AtomicFile();
+
+  Status write(std::span<const std::byte> bytes);
+  Status commit();  // fsync, rename, fsync of the folder; nothing may be written afterwards
+  std::uint64_t size() const { return size_; }
+
+ private:
+  AtomicFile() = default;
+  Error system_error(const char* action, int code) const;
+  void discard();
+
+  int fd_ = -1;
+  std::string path_;
+  std::string temporary_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace nibble

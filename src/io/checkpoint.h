@@ -1,0 +1,57 @@
+// A model file that has passed its load-time checks, as typed weights. `nibble verify` wants all faults instead, and
+// looks at every float: verify_checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "io/gguf.h"
+#include "io/nvfp4_container.h"
+#include "tensor/nvfp4_view.h"
+#include "tensor/tensor_view.h"
+
+namespace nibble {
+
+using WeightView = std::variant<TensorView, Nvfp4View>;
+
+class Checkpoint {
+ public:
+  // Fails with the first fault: metadata against tensors, and every check of every NVFP4 weight. `pool` may be null.
+  static Result<Checkpoint> open(const std::string& path, ThreadPool* pool = nullptr);
+  static Result<Checkpoint> from_gguf(GgufFile file, ThreadPool* pool = nullptr);
+
+  const GgufFile& file() const { return file_; }
+  Contract contract() const { return contract_; }
+  const std::vector<Nvfp4View>& nvfp4_weights() const { return nvfp4_; }  // sorted by name
+
+  bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
+  // An Nvfp4View for an NVFP4 weight, a TensorView for any other tensor; views live as long as the Checkpoint.
+  Result<WeightView> weight(std::string_view name) const;
+
+ private:
+  explicit Checkpoint(GgufFile file) : file_(std::move(file)) {}
+
+  GgufFile file_;
+  Contract contract_ = Contract::kNc1;
+  std::vector<Nvfp4View> nvfp4_;
+};
+
+struct CheckReport {
+  std::uint64_t n_tensors = 0;
+  std::uint64_t n_bytes = 0;  // of tensor data
+  std::vector<Error> faults;
+  bool ok() const { return faults.empty(); }
+};
+
+// All faults of an open file: the load-time checks, then every float and every block scale that is not finite.
+// `progress`, if set, hears the bytes checked so far.
+CheckReport verify_checkpoint(const GgufFile& file, ThreadPool* pool = nullptr,
+                              const std::function<void(std::uint64_t)>& progress = {});
+
+}  // namespace nibble

@@ -1,0 +1,19 @@
+// Streams one tensor of a plan into the writer, slab of rows by slab of rows.
+#pragma once
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "io/gguf.h"
+#include "io/gguf_writer.h"
+#include "quantize/plan.h"
+#include "quantize/quantize_model.h"
+
+namespace nibble {
+
+// Declares what append_tensor will write: the tensor, and the companions of an NVFP4 one.
+void declare_tensor(const TensorPlan& plan, GgufWriter& writer);
+
+Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, GgufWriter& writer,
+                                    ThreadPool& pool);
+
+}  // namespace nibble
