@@ -116,6 +116,8 @@ def check_includes(tree: Tree) -> Iterator[Finding]:
             if (tree.root / path).parent.joinpath(target).is_file() and "/" not in target:
                 continue  # a neighbour in the same folder
             wanted = target.split("/")[0]
+            if wanted == "apps" and layer == "apps":
+                continue
             if wanted not in LAYERS:
                 yield Finding(path, number, "layer", f'"{target}" names no layer; write "<layer>/<file>"')
             elif wanted != layer and wanted not in SEES[home]:
@@ -185,7 +187,7 @@ def check_mutable_globals(tree: Tree) -> Iterator[Finding]:
     for path, lines in tree.sources("src/", "apps/", "include/"):
         for number, line in enumerate(lines, 1):
             code = code_of(line)
-            if "(" in code.split("=")[0]:
+            if "(" in code.split("=")[0] or "sig_atomic_t" in code:  # a signal handler can reach nothing else
                 continue
             if MUTABLE.match(code) or MUTABLE_PLAIN.match(code):
                 yield Finding(path, number, "global", f"mutable state outside of any object: {code.strip()}")
@@ -269,6 +271,8 @@ PLANTED = [
     ("src/kernels/cpu/other.cc", '#include "kernels/cuda/gemv.h"\n', (1, "backend")),
     ("src/io/fast.cc", "\n#include <immintrin.h>\n", (2, "vendor")),
     ("apps/gpu.cc", "#include <cuda_runtime.h>\n", (1, "vendor")),
+    ("apps/chat.cc", '#include "apps/console.h"\n#include "engine/session.h"\n', None),
+    ("src/engine/upward.cc", '#include "apps/console.h"\n', (1, "layer")),
     ("src/kernels/cpu/simd_avx2.h", "#include <immintrin.h>\n", None),
     ("src/format/e2m1.h", "#include <cmath>\n", (1, "portable")),
     ("src/kernels/cpu/kernels_avx2.cc", '#include "kernels/cpu/gemv.inl"\n', None),

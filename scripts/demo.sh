@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# From a fresh clone to an answer: installs what is missing, builds, fetches a small real model, quantizes it to NVFP4,
+# asks it a question, and runs the same request in other ways to show that not one bit of it changes.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+usage() {
+  cat <<TEXT
+usage: scripts/demo.sh [QUESTION] [--model NAME] [--offline]
+
+  QUESTION      default: "$QUESTION"
+  --model NAME  one of: $(python3 scripts/fetch_model.py --list 2>/dev/null | paste -sd ' ')
+                default: $MODEL
+  --offline     install and download nothing; fails where something is missing
+
+Models are kept in $NIBBLE_CACHE/models (set NIBBLE_CACHE for another place).
+TEXT
+}
+
+QUESTION="What is the capital of France?"
+MODEL=smollm2-135m-instruct
+offline=no
+while [ $# != 0 ]; do
+  case $1 in
+    -h | --help) usage && exit 0 ;;
+    --offline) offline=yes ;;
+    --model)
+      MODEL=${2:?--model needs a name}
+      shift
+      ;;
+    -*) usage >&2 && exit 2 ;;
+    *) QUESTION=$1 ;;
+  esac
+  shift
+done
+
+NIBBLE=$ROOT/build/release/apps/nibble
+[ $offline = no ] || export PIP_NO_INDEX=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# run_step TITLE FUNCTION: says what is done and how long it took.
+run_step() {
+  local start=$EPOCHREALTIME
+  step "$1"
+  shift
+  "$@"
+  say "${DIM}took $(seconds_since "$start") s$PLAIN"
+}
+
+install() {
+  if [ $offline = yes ]; then say "skipped: --offline"; else bash scripts/install_deps.sh demo; fi
+}
+
+compile() {
+  local log=$ROOT/build/demo-build.log
+  mkdir -p "$ROOT/build"
+  if [ -t 2 ]; then
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >&2
+  else
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >>"$log"
+  fi || {
+    tail -n 30 "$log" >&2
+    die "the build failed" "the whole output is in $log"
+  }
+  "$NIBBLE" --version >&2
+}
+
+fetch() {
+  source_model=$(bash scripts/fetch_model.sh "$MODEL")
+  say "$source_model"
+}
+
+# The quantized file stays in the cache as long as source and nibble are the same; quantize writes it whole or not at all.
+quantize() {
+  quantized=${source_model%.gguf}.NVFP4.gguf
+  local made_from
+  made_from="$(cat "$source_model.sha256") $(sha256sum "$NIBBLE" | cut -d' ' -f1)"
+  if [ -e "$quantized" ] && [ "$(cat "$quantized.made-from" 2>/dev/null)" = "$made_from" ]; then
+    say "$quantized is there already, made by this very build"
+    return
+  fi
+  rm -f "$quantized.made-from"
+  "$NIBBLE" quantize "$source_model" -o "$quantized"
+  printf '%s\n' "$made_from" >"$quantized.made-from"
+}
+
+ask() {
+  say "${BOLD}$QUESTION$PLAIN"
+  "$NIBBLE" run "$quantized" --chat -p "$QUESTION" -n 64 --temp 0 --digest-prompt --receipt "$work/receipt.json"
+}
+
+cpu_has() { grep -qw "$1" /proc/cpuinfo 2>/dev/null; }
+
+replay_elsewhere() {
+  local cells=("scalar 1 7") cell isa threads chunk
+  if cpu_has avx2; then cells+=("avx2 2 64"); fi
+  if cpu_has avx512vnni; then cells+=("avx512 3 1"); fi
+  for cell in "${cells[@]}"; do
+    read -r isa threads chunk <<<"$cell"
+    say "${BOLD}instruction set $isa, threads: $threads, prompt in chunks of $chunk$PLAIN"
+    "$NIBBLE" replay "$work/receipt.json" --model "$quantized" --isa "$isa" --threads "$threads" --chunk "$chunk"
+  done
+}
+
+source_model='' quantized=''
+begin=$EPOCHREALTIME
+run_step "1/6 Packages that the build needs" install
+run_step "2/6 Building nibble (preset release)" compile
+run_step "3/6 Fetching $MODEL" fetch
+run_step "4/6 Quantizing it to NVFP4: 4.5 bits a weight" quantize
+run_step "5/6 Asking it" ask
+run_step "6/6 The same request on other instruction sets, thread counts and prompt chunks: same logits, bit for bit" replay_elsewhere
+
+step "Done in $(seconds_since "$begin") s. What to try next:"
+cat >&2 <<TEXT
+  build/release/apps/nibble chat $quantized
+  build/release/apps/nibble inspect $quantized
+  build/release/apps/nibble --help
+TEXT
