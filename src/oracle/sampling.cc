@@ -11,7 +11,7 @@ namespace nibble::oracle {
 namespace {
 
 using namespace format;
-__extension__ using Wide = unsigned __int128;
+__extension__ typedef unsigned __int128 Wide;
 
 // A fraction in [0, 1] in units of 2^-32, rounded down.
 std::uint64_t fixed_fraction(float x) {
