@@ -4,8 +4,10 @@
 set -uo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
+STAGES_FILE=${NIBBLE_TEST_STAGES:-$ROOT/scripts/stages.sh} # another file: the test of this script
 # shellcheck source=scripts/stages.sh
-source "$ROOT/scripts/stages.sh"
+source "$STAGES_FILE"
+STAGE_LIMIT=${STAGE_LIMIT:-1200} # seconds; a stage that hangs fails
 cd "$ROOT" || exit 1
 
 usage() {
@@ -25,7 +27,7 @@ TEXT
 # Same sources give the same objects in every build folder and every clone, so that ccache may share them.
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
 export CTEST_OUTPUT_ON_FAILURE=1 CLICOLOR_FORCE=0 GTEST_COLOR=no
-LOGS=$ROOT/build/test-logs
+LOGS=${NIBBLE_TEST_LOGS:-$ROOT/build/test-logs}
 JOBS=$(jobs_here)
 export LOGS JOBS
 
@@ -36,12 +38,15 @@ run_stage() {
   local name=$1 log=$LOGS/$1.log start=$EPOCHREALTIME status what mark
   local about=${STAGE_ABOUT[$name]}
   step "$name: $about"
-  (set -euo pipefail; "stage_$name") >"$log" 2>&1 </dev/null
+  # shellcheck disable=SC2016  # $1.. are for the inner bash
+  timeout -k 10 "$STAGE_LIMIT" bash -euo pipefail -c 'source "$1"; source "$2"; "stage_$3"' stage \
+    "$ROOT/scripts/lib.sh" "$STAGES_FILE" "$name" >"$log" 2>&1 </dev/null
   status=$?
   # A stage's last line that starts with 'COUNT: ' or 'NOT RUN: ' says what it did.
   case $status in
     0) mark=pass passed=$((passed + 1)) what=$(sed -n 's/^COUNT: //p' "$log" | tail -n 1) ;;
     77) mark='NOT RUN' skipped=$((skipped + 1)) what=$(sed -n 's/^NOT RUN: //p' "$log" | paste -sd ';') ;;
+    124) mark=FAIL failed=$((failed + 1)) what="took longer than $STAGE_LIMIT s, see build/test-logs/$name.log" ;;
     *) mark=FAIL failed=$((failed + 1)) what="exit status $status, see build/test-logs/$name.log" ;;
   esac
   RESULTS+=("$mark|$name|$(seconds_since "$start")|$what")
@@ -67,32 +72,42 @@ summary() {
 
 verbose=no
 selection=()
-while [ $# != 0 ]; do
-  case $1 in
-    --quick) selection=("${QUICK_STAGES[@]}") ;;
-    --stage)
-      [ -n "${STAGE_ABOUT[${2:-none}]:-}" ] || die "--stage needs one of: ${STAGES[*]}"
-      selection+=("$2")
-      shift
-      ;;
-    --list)
-      for name in "${STAGES[@]}"; do
-        quick=' '
-        [[ " ${QUICK_STAGES[*]} " != *" $name "* ]] || quick='*'
-        printf '%s %-12s %s\n' "$quick" "$name" "${STAGE_ABOUT[$name]}"
-      done
-      exit 0
-      ;;
-    --verbose) verbose=yes ;;
-    -h | --help) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-  esac
-  shift
-done
-[ ${#selection[@]} != 0 ] || selection=("${STAGES[@]}")
+parse_arguments() {
+  while [ $# != 0 ]; do
+    case $1 in
+      --quick) selection=("${QUICK_STAGES[@]}") ;;
+      --stage)
+        [ -n "${STAGE_ABOUT[${2:-none}]:-}" ] || die "--stage needs one of: ${STAGES[*]}"
+        selection+=("$2")
+        shift
+        ;;
+      --list)
+        for name in "${STAGES[@]}"; do
+          quick=' '
+          [[ " ${QUICK_STAGES[*]} " != *" $name "* ]] || quick='*'
+          printf '%s %-12s %s\n' "$quick" "$name" "${STAGE_ABOUT[$name]}"
+        done
+        exit 0
+        ;;
+      --verbose) verbose=yes ;;
+      -h | --help) usage && exit 0 ;;
+      *) usage >&2 && exit 2 ;;
+    esac
+    shift
+  done
+  [ ${#selection[@]} != 0 ] || selection=("${STAGES[@]}")
+}
 
-mkdir -p "$LOGS"
-begin=$EPOCHREALTIME
-for name in "${selection[@]}"; do run_stage "$name"; done
-summary
-[ $failed = 0 ]
+# One function, so that bash has read all of this file before it runs: a pull in the middle of a run harms nothing.
+main() {
+  parse_arguments "$@"
+  mkdir -p "$LOGS"
+  begin=$EPOCHREALTIME
+  local name
+  for name in "${selection[@]}"; do run_stage "$name"; done
+  summary
+  [ $failed = 0 ]
+  exit
+}
+
+main "$@"
