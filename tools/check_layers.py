@@ -178,7 +178,7 @@ def check_conditionals(tree: Tree) -> Iterator[Finding]:
 
 
 MUTABLE = re.compile(r"^\s*(?:(?:inline|static|thread_local)\s+)+(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[\w:<>,\s*&]+?\s*[*&\s]\w+\s*(?:=|;|\{|\[)")
-MUTABLE_PLAIN = re.compile(r"^(?!.*\busing\b|return|namespace|class|struct|enum|union|typedef|template|extern|friend|public|private)"
+MUTABLE_PLAIN = re.compile(r"^(?!.*\b(?:using|typedef)\b|return|namespace|class|struct|enum|union|template|extern|friend|public|private)"
                            r"(?!.*\b(?:const|constexpr|NIBBLE_CONSTANT)\b)[A-Za-z_][\w:<>,*& ]*[*& ]\w+(?:\[\w*\])?\s*(?:=[^=]|;|\{[^;]*\};)")
 
 
