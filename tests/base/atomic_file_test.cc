@@ -1,0 +1,126 @@
+#include "base/atomic_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/base/temp_dir.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::read_file;
+using testing::TempDir;
+using ::testing::UnorderedElementsAre;
+
+std::span<const std::byte> bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string content(const std::string& path) {
+  const std::vector<char> read = read_file(path);
+  return {read.begin(), read.end()};
+}
+
+// No file may grow beyond `limit` bytes while this lives: what a full disk looks like to a writer.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t limit) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit lowered{limit, old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &lowered);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit old_{};
+  void (*old_handler_)(int);
+};
+
+TEST(AtomicFile, AppearsWhenItIsCommitted) {
+  const TempDir dir;
+  Result<AtomicFile> file = AtomicFile::create(dir.file("f"));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->write(bytes("one ")).ok());
+  ASSERT_TRUE(file->write(bytes("two")).ok());
+  EXPECT_EQ(file->size(), 7U);
+  EXPECT_FALSE(std::filesystem::exists(dir.file("f")));
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_THAT(dir.names(), ElementsAre("f"));
+  EXPECT_EQ(content(dir.file("f")), "one two");
+}
+
+TEST(AtomicFile, WithoutCommitNothingRemainsAndAnOldFileStays) {
+  const TempDir dir;
+  dir.write("f", bytes("old"));
+  {
+    Result<AtomicFile> file = AtomicFile::create(dir.file("f"));
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->write(bytes("new and longer")).ok());
+    AtomicFile moved = std::move(*file);
+    EXPECT_EQ(content(dir.file("f")), "old");
+  }
+  EXPECT_THAT(dir.names(), ElementsAre("f"));
+  EXPECT_EQ(content(dir.file("f")), "old");
+}
+
+TEST(AtomicFile, TwoWritersOfOneNameDoNotMeet) {
+  const TempDir dir;
+  Result<AtomicFile> first = AtomicFile::create(dir.file("f"));
+  Result<AtomicFile> second = AtomicFile::create(dir.file("f"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE(first->write(bytes("1")).ok() && second->write(bytes("2")).ok());
+  ASSERT_TRUE(first->commit().ok() && second->commit().ok());
+  EXPECT_EQ(content(dir.file("f")), "2");
+  EXPECT_THAT(dir.names(), ElementsAre("f"));
+}
+
+TEST(AtomicFile, AFullDiskIsReportedAndLeavesNothing) {
+  const TempDir dir;
+  Result<AtomicFile> file = AtomicFile::create(dir.file("f"));
+  ASSERT_TRUE(file.ok());
+  const FileSizeLimit limit(10);
+  ASSERT_TRUE(file->write(bytes("12345678")).ok());
+  const Status status = file->write(bytes("9abcdef"));
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message, HasSubstr("the disk is full"));
+  EXPECT_THAT(status.error().found, HasSubstr("10 bytes written"));
+  EXPECT_THAT(dir.names(), IsEmpty());
+}
+
+TEST(AtomicFile, FollowsASymbolicLink) {
+  const TempDir dir;
+  dir.write("real", bytes("old"));
+  std::filesystem::create_symlink("real", dir.file("link"));
+  Result<AtomicFile> file = AtomicFile::create(dir.file("link"));
+  ASSERT_TRUE(file.ok() && file->write(bytes("new")).ok() && file->commit().ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(dir.file("link")));
+  EXPECT_EQ(content(dir.file("real")), "new");
+  EXPECT_THAT(dir.names(), UnorderedElementsAre("link", "real"));
+}
+
+TEST(AtomicFile, RefusesWhatARenameWouldDestroy) {
+  const TempDir dir;
+  for (const std::string& path : {dir.path(), std::string("/dev/full"), std::string("/dev/null")}) {
+    const Result<AtomicFile> file = AtomicFile::create(path);
+    ASSERT_FALSE(file.ok()) << path;
+    EXPECT_THAT(file.error().to_string(), HasSubstr("not a regular file"));
+  }
+  const Result<AtomicFile> file = AtomicFile::create(dir.file("absent/f"));
+  ASSERT_FALSE(file.ok());
+  EXPECT_THAT(file.error().hint, HasSubstr("must exist"));
+}
+
+}  // namespace
+}  // namespace nibble
