@@ -84,7 +84,8 @@ void release_pages(std::span<const std::byte> mapped_bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(mapped_bytes.data());
   const std::uintptr_t begin = (address + page - 1) / page * page;  // only pages that lie wholly inside
   const std::uintptr_t end = (address + mapped_bytes.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin >= end) return;
+  ::madvise(const_cast<std::byte*>(mapped_bytes.data()) + (begin - address), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace nibble
