@@ -1,6 +1,7 @@
-// Encodes lines for a comparison with another tokenizer. The vocabulary is a JSON object with the fields of
-// text::Vocabulary; stdin has one JSON string a line; stdout gets {"ids": [...], "text": decoded} for each, or
-// {"error": message}. Times go to stderr. See tests/text/tokenizer_reference.py.
+// Encodes and decodes lines for a comparison with another tokenizer. The vocabulary is a JSON object with the fields of
+// text::Vocabulary. A line of stdin is a JSON string to encode or a JSON array of ids to decode; stdout gets
+// {"ids": [...], "text": decoded} or {"error": message} for each. Times go to stderr. Driven by
+// tests/text/tokenizer_reference.py.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -59,7 +60,13 @@ int run(const Tokenizer& tokenizer, nibble::text::EncodeOptions options) {
   double encoding = 0, decoding = 0;
   std::size_t n_bytes = 0, n_ids = 0;
   for (std::string line; std::getline(std::cin, line);) {
-    const auto text = json::parse(line).get<std::string>();
+    const json input = json::parse(line);
+    if (input.is_array()) {
+      const auto ids = input.get<std::vector<std::int32_t>>();
+      std::cout << json{{"ids", ids}, {"text", tokenizer.decode(ids, {.render_control = true})}} << '\n';
+      continue;
+    }
+    const auto text = input.get<std::string>();
     auto start = std::chrono::steady_clock::now();
     const auto ids = tokenizer.encode(text, options);
     encoding += seconds_since(start);
