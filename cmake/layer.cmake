@@ -8,6 +8,10 @@ function(nibble_layer name)
          ${CMAKE_SOURCE_DIR}/src/kernels/reference/*.cc ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cc)
     list(FILTER backends EXCLUDE REGEX "kernels_[a-z0-9_]+\\.cc$")  # cmake/isa.cmake adds those with their flags
     list(APPEND sources ${backends})
+    # Measurements run through these loops for minutes; -O2 leaves them scalar.
+    foreach(loops panel_gemm split_attention elementwise)
+      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/reference/${loops}.cc PROPERTIES COMPILE_OPTIONS -O3)
+    endforeach()
   endif()
   if(sources)
     add_library(nibble_${name} STATIC ${sources})

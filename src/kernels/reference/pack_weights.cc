@@ -1,0 +1,158 @@
+#include "kernels/reference/pack_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/contract_math.h"
+#include "format/half.h"
+#include "format/nvfp4.h"
+#include "oracle/certificate.h"
+#include "oracle/linear.h"
+
+namespace nibble::kernels::reference {
+namespace {
+
+constexpr int kBlock = 64;
+constexpr int kQ8Block = 32;
+constexpr int kQ8BlockBytes = 34;
+
+std::uint16_t load_u16(const std::byte* at) {
+  std::uint16_t value = 0;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+Error unsupported(const TensorView& view) {
+  return Error{.message = "the reference backend has no arithmetic for this type of weights",
+               .tensor = std::string(view.name),
+               .found = std::string(dtype_name(view.dtype)),
+               .expected = "NVFP4, F32, F16, BF16 or Q8_0"};
+}
+
+PanelMatrix pack_nvfp4(const Nvfp4View& view) {
+  const int rows = static_cast<int>(view.rows);
+  const int cols = static_cast<int>(view.cols);
+  PanelMatrix m(rows, cols, kBlock);
+  const float g = view.tensor_scale * 0x1p-10F;
+  for (int r = 0; r < rows; ++r) {
+    const oracle::Nvfp4Row row{view.row_codes(r), view.row_scales(r), view.tensor_scale};
+    for (int k = 0; k < cols; ++k) {
+      const std::uint32_t code = format::nvfp4_code(row.codes[k / 2], k);
+      m.weight(r, k) =
+          static_cast<float>(format::e4m3_x512(row.scales[k / format::kNvfp4Group]) * format::e2m1_x2(code));
+    }
+    for (int b = 0; b < m.n_blocks(); ++b) {
+      m.unit(r, b) = g;
+      const int width = std::min(kBlock, cols - b * kBlock);
+      if (oracle::certificate_bound(row, b * kBlock, width) >= oracle::kCertificateLimit) m.needs_double(r, b);
+    }
+  }
+  return m;
+}
+
+PanelMatrix pack_16bit(const TensorView& view) {
+  PanelMatrix m(static_cast<int>(view.rows()), static_cast<int>(view.cols()), kBlock);
+  std::vector<float> floats(view.cols());
+  for (int r = 0; r < m.n_out(); ++r) {
+    decode_row(view, r, floats.data());
+    const oracle::IntegerRow row = oracle::make_integer_row(floats);
+    for (int k = 0; k < m.n_in(); ++k) m.weight(r, k) = row.q[k];
+    for (int b = 0; b < m.n_blocks(); ++b) {
+      m.unit(r, b) = format::pow2(row.unit[b]);
+      m.needs_double(r, b);  // sums of up to 30 bits
+    }
+  }
+  return m;
+}
+
+PanelMatrix pack_q8_0(const TensorView& view) {
+  PanelMatrix m(static_cast<int>(view.rows()), static_cast<int>(view.cols()), kQ8Block);
+  for (int r = 0; r < m.n_out(); ++r) {
+    const std::byte* blocks = view.row_span(r).data();
+    for (int k = 0; k < m.n_in(); ++k) {
+      m.weight(r, k) = static_cast<std::int8_t>(blocks[k / kQ8Block * kQ8BlockBytes + 2 + k % kQ8Block]);
+    }
+    for (int b = 0; b < m.n_blocks(); ++b) m.unit(r, b) = format::f16_to_f32(load_u16(blocks + b * kQ8BlockBytes));
+  }
+  return m;
+}
+
+bool all_finite(const TensorView& view) {
+  std::vector<float> row(view.cols());
+  for (std::uint64_t r = 0; r < view.rows(); ++r) {
+    decode_row(view, r, row.data());
+    for (const float w : row) {
+      if (format::is_nonfinite(w)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool can_decode(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kQ8_0;
+}
+
+void decode_row(const TensorView& table, std::uint64_t row, float* out) {
+  const std::byte* bytes = table.row_span(row).data();
+  const std::size_t n = table.cols();
+  switch (table.dtype) {
+    case DType::kF32:
+      std::memcpy(out, bytes, n * sizeof(float));
+      return;
+    case DType::kF16:
+      for (std::size_t i = 0; i < n; ++i) out[i] = format::f16_to_f32(load_u16(bytes + 2 * i));
+      return;
+    case DType::kBF16:
+      for (std::size_t i = 0; i < n; ++i) out[i] = format::bf16_to_f32(load_u16(bytes + 2 * i));
+      return;
+    case DType::kQ8_0:
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::byte* block = bytes + i / kQ8Block * kQ8BlockBytes;
+        out[i] =
+            format::f16_to_f32(load_u16(block)) * static_cast<float>(static_cast<std::int8_t>(block[2 + i % kQ8Block]));
+      }
+      return;
+    default:
+      NIBBLE_CHECK(false, "decode_row of a type that can_decode refuses");
+  }
+}
+
+Result<PanelMatrix> pack_integers(const WeightSource& source) {
+  if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) return pack_nvfp4(*nvfp4);
+  const TensorView& view = std::get<TensorView>(source);
+  if (!can_decode(view.dtype) || view.dtype == DType::kF32) return unsupported(view);
+  if (!all_finite(view)) {
+    return Error{.message = "weights are not finite", .tensor = std::string(view.name), .found = "NaN or infinity"};
+  }
+  return view.dtype == DType::kQ8_0 ? pack_q8_0(view) : pack_16bit(view);
+}
+
+Result<PanelMatrix> pack_floats(const WeightSource& source) {
+  const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
+  const TensorView* view = std::get_if<TensorView>(&source);
+  if (view != nullptr && !can_decode(view->dtype)) return unsupported(*view);
+  const auto rows = static_cast<int>(view != nullptr ? view->rows() : nvfp4->rows);
+  const auto cols = static_cast<int>(view != nullptr ? view->cols() : nvfp4->cols);
+  PanelMatrix m(rows, cols, kBlock);
+  std::vector<float> row(cols);
+  for (int r = 0; r < rows; ++r) {
+    if (view != nullptr) {
+      decode_row(*view, r, row.data());
+    } else {
+      for (int k = 0; k < cols; ++k) {
+        row[k] = format::nvfp4_dequantize(format::nvfp4_code(nvfp4->row_codes(r)[k / 2], k),
+                                          nvfp4->row_scales(r)[k / format::kNvfp4Group], nvfp4->tensor_scale);
+      }
+    }
+    for (int k = 0; k < cols; ++k) m.weight(r, k) = row[k];
+    for (int b = 0; b < m.n_blocks(); ++b) m.unit(r, b) = 1;
+  }
+  return m;
+}
+
+}  // namespace nibble::kernels::reference

@@ -1,0 +1,19 @@
+// Weights as the file has them, packed for panel_gemm: as the contract's integers, or as floats.
+#pragma once
+
+#include "base/result.h"
+#include "kernels/backend.h"
+#include "kernels/reference/panel_gemm.h"
+
+namespace nibble::kernels::reference {
+
+// Integers of the contract (section 4) for NVFP4, F16, BF16 and Q8_0.
+Result<PanelMatrix> pack_integers(const WeightSource& source);
+// Floats for those and F32.
+Result<PanelMatrix> pack_floats(const WeightSource& source);
+
+// Row `row` of a table of F32, F16, BF16 or Q8_0 as floats. out: [cols].
+void decode_row(const TensorView& table, std::uint64_t row, float* out);
+bool can_decode(DType dtype);
+
+}  // namespace nibble::kernels::reference

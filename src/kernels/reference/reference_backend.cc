@@ -1,0 +1,388 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "format/portable.h"
+#include "kernels/reference/elementwise.h"
+#include "kernels/reference/pack_weights.h"
+#include "kernels/reference/panel_gemm.h"
+#include "kernels/reference/split_attention.h"
+#include "oracle/attention.h"
+#include "oracle/hadamard.h"
+#include "oracle/reduce.h"
+#include "oracle/rms_norm.h"
+#include "oracle/rope.h"
+
+namespace nibble::kernels {
+namespace {
+
+using namespace reference;
+
+constexpr int kBlock = 64;
+
+int round_up(int n, int step) {
+  return (n + step - 1) / step * step;
+}
+
+struct ReferenceBuffer final : Buffer {
+  explicit ReferenceBuffer(std::size_t n) : floats(n) {}
+  float* data() override { return floats.data(); }
+  std::size_t size() const override { return floats.size(); }
+  AlignedBuffer<float> floats;
+};
+
+struct ReferenceLinear final : Linear {
+  enum class Input { kFloat, kIntegers, kQuantizedFloats, kCanonical };
+  Input takes = Input::kFloat;
+  PanelMatrix panels;  // empty for kCanonical
+  TensorView rows;     // of kCanonical: F32
+};
+
+// One matrix in the forms that linears of the chosen arithmetic may want, rows padded with zeros to blocks of 64.
+struct ReferenceInput final : LinearInput {
+  ReferenceInput(int max_rows, int width)
+      : stride(round_up(width, kBlock)),
+        x(static_cast<std::size_t>(max_rows) * stride),
+        q(x.size()),
+        quantized(x.size()),
+        d(x.size() / kBlock),
+        ones(x.size() / kBlock) {
+    std::ranges::fill(ones.span(), 1.0F);
+  }
+  int stride;
+  AlignedBuffer<float> x;          // [max_rows, stride]: as given
+  AlignedBuffer<float> q;          // [max_rows, stride]: integers of a11
+  AlignedBuffer<float> quantized;  // [max_rows, stride]: q * d
+  AlignedBuffer<float> d;          // [max_rows, stride / 64]
+  AlignedBuffer<float> ones;       // [max_rows, stride / 64]
+};
+
+struct ReferenceEmbedding final : Embedding {
+  TensorView table;
+};
+
+struct ReferenceCache final : KvCache {
+  std::size_t bytes() const override {
+    std::size_t n = 0;
+    for (const HeadCache& h : heads) n += 4 * (h.keys.size() + h.values.size() + 2 * h.key_scales.size());
+    return n;
+  }
+  HeadCache& head(int layer, int kv_head) {
+    return heads[static_cast<std::size_t>(layer) * shape.n_kv_heads + kv_head];
+  }
+  std::vector<HeadCache> heads;  // [n_layers, n_kv_heads]
+};
+
+struct ReferenceRope final : RopeTable {
+  std::vector<float> cos_sin;  // [n_positions, rotary_dim / 2, 2]
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  explicit ReferenceBackend(const ReferenceOptions& options) : options_(options), pool_(options.n_threads) {}
+
+  std::string_view name() const override { return "reference"; }
+  std::string description() const override {
+    return fmt::format("reference, {} activations, {} attention, {} threads", a11() ? "a11" : "float",
+                       integer_attention() ? "integer" : "float", pool_.size());
+  }
+
+  std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<ReferenceBuffer>(n); }
+  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
+  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
+  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
+  std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;
+  std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override;
+  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
+
+  void begin_step(int n_rows) override { nonfinite_.assign(n_rows, 0); }
+  std::span<const std::uint8_t> end_step() override { return nonfinite_; }
+
+  void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
+  void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;
+  void prepare_input(const float* x, int n_rows, LinearInput& input) override;
+  void linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) override;
+  void rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) override;
+  void store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) override;
+  void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                 float* out) override;
+  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void add(float* x, const float* y, std::size_t n) override;
+  void read(const float* source, std::span<float> destination) override {
+    std::copy_n(source, destination.size(), destination.begin());
+  }
+
+ private:
+  bool a11() const { return options_.activations == ReferenceActivations::kA11; }
+  bool integer_attention() const { return options_.attention == ReferenceAttention::kInteger; }
+  void mark_nonfinite(std::size_t row) {
+    if (row < nonfinite_.size()) std::atomic_ref(nonfinite_[row]).store(1, std::memory_order_relaxed);
+  }
+  bool load_head(std::span<const float> x, int max, float* values, float& scale) const;
+  void attend_group(const float* q, std::span<const TokenRow> rows, const AttentionShape& shape, int layer, int kv_head,
+                    std::size_t first_row, std::size_t n_rows, float* out);
+  void finish_head(HeadState& state, std::span<float> out) const;
+
+  ReferenceOptions options_;
+  ThreadPool pool_;
+  std::vector<std::uint8_t> nonfinite_;
+};
+
+std::unique_ptr<Buffer> ReferenceBackend::make_vector(std::span<const float> values) {
+  auto buffer = std::make_unique<ReferenceBuffer>(values.size());
+  std::ranges::copy(values, buffer->data());
+  return buffer;
+}
+
+Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource& weights) {
+  auto linear = std::make_unique<ReferenceLinear>();
+  const TensorView* view = std::get_if<TensorView>(&weights);
+  const bool f32 = view != nullptr && view->dtype == DType::kF32;
+  using Input = ReferenceLinear::Input;
+  if (!a11() || (f32 && options_.quantize_inputs_of_f32_weights)) {
+    linear->takes = a11() ? Input::kQuantizedFloats : Input::kFloat;
+    NIBBLE_ASSIGN(linear->panels, pack_floats(weights));
+  } else if (f32) {
+    linear->takes = Input::kCanonical;
+    linear->rows = *view;
+  } else {
+    linear->takes = Input::kIntegers;
+    NIBBLE_ASSIGN(linear->panels, pack_integers(weights));
+  }
+  linear->n_out = static_cast<int>(view != nullptr ? view->rows() : std::get<Nvfp4View>(weights).rows);
+  linear->n_in = static_cast<int>(view != nullptr ? view->cols() : std::get<Nvfp4View>(weights).cols);
+  return std::unique_ptr<Linear>(std::move(linear));
+}
+
+Result<std::unique_ptr<Embedding>> ReferenceBackend::make_embedding(const TensorView& table) {
+  if (!can_decode(table.dtype)) {
+    return Error{.message = "the embedding table has a type that cannot be looked up",
+                 .tensor = std::string(table.name),
+                 .found = std::string(dtype_name(table.dtype)),
+                 .expected = "F32, F16, BF16 or Q8_0"};
+  }
+  auto embedding = std::make_unique<ReferenceEmbedding>();
+  embedding->table = table;
+  embedding->vocab_size = static_cast<int>(table.rows());
+  embedding->d_model = static_cast<int>(table.cols());
+  return std::unique_ptr<Embedding>(std::move(embedding));
+}
+
+std::unique_ptr<LinearInput> ReferenceBackend::make_linear_input(int max_rows, int n_in) {
+  auto input = std::make_unique<ReferenceInput>(max_rows, n_in);
+  input->n_in = n_in;
+  return input;
+}
+
+std::unique_ptr<KvCache> ReferenceBackend::make_kv_cache(const KvShape& shape) {
+  auto cache = std::make_unique<ReferenceCache>();
+  cache->shape = shape;
+  for (int i = 0; i < shape.n_layers * shape.n_kv_heads; ++i) cache->heads.emplace_back(shape.capacity, shape.head_dim);
+  return cache;
+}
+
+std::unique_ptr<RopeTable> ReferenceBackend::make_rope_table(std::span<const float> cos_sin, int rotary_dim,
+                                                             bool interleaved) {
+  auto table = std::make_unique<ReferenceRope>();
+  table->cos_sin.assign(cos_sin.begin(), cos_sin.end());
+  table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
+  table->rotary_dim = rotary_dim;
+  table->interleaved = interleaved;
+  return table;
+}
+
+void ReferenceBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
+  const auto& embedding = static_cast<const ReferenceEmbedding&>(table);
+  for (std::size_t i = 0; i < tokens.size(); ++i) decode_row(embedding.table, tokens[i], out + i * embedding.d_model);
+}
+
+void ReferenceBackend::rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) {
+  pool_.parallel_for(n_rows, 1, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t i = begin; i < end; ++i) {
+      oracle::rms_norm({x + i * dim, std::size_t(dim)}, {weight, std::size_t(dim)}, eps,
+                       {out + i * dim, std::size_t(dim)});
+    }
+  });
+}
+
+void ReferenceBackend::prepare_input(const float* x, int n_rows, LinearInput& base) {
+  auto& input = static_cast<ReferenceInput&>(base);
+  input.n_rows = n_rows;
+  const int n = input.n_in;
+  pool_.parallel_for(n_rows, 1, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const float* from = x + i * n;
+      const std::size_t at = i * input.stride;
+      std::copy_n(from, n, &input.x[at]);
+      if (!a11()) {
+        if (std::any_of(from, from + n, format::is_nonfinite)) mark_nonfinite(i);
+        continue;
+      }
+      if (!quantize_a11_row(from, n, &input.q[at], &input.d[at / kBlock])) mark_nonfinite(i);
+      for (int k = 0; k < n; ++k) input.quantized[at + k] = input.q[at + k] * input.d[(at + k) / kBlock];
+    }
+  });
+}
+
+void ReferenceBackend::linear(const LinearInput& base, const Linear& weights, const float* bias, float* out) {
+  const auto& input = static_cast<const ReferenceInput&>(base);
+  const auto& w = static_cast<const ReferenceLinear&>(weights);
+  NIBBLE_CHECK(input.n_in == w.n_in, "the input of a linear has another width than its weights");
+  PanelInput panel{nullptr, input.ones.data(), input.n_rows, input.stride};
+  switch (w.takes) {
+    case ReferenceLinear::Input::kCanonical:
+      for (int t = 0; t < input.n_rows; ++t) {
+        for (int r = 0; r < w.n_out; ++r) {
+          std::vector<float> row(w.n_in);
+          decode_row(w.rows, r, row.data());
+          const float y = oracle::reduce_products(
+              row, {&input.x[static_cast<std::size_t>(t) * input.stride], static_cast<std::size_t>(w.n_in)});
+          out[static_cast<std::size_t>(t) * w.n_out + r] = bias != nullptr ? y + bias[r] : y;
+        }
+      }
+      return;
+    case ReferenceLinear::Input::kFloat:
+      panel.x = input.x.data();
+      break;
+    case ReferenceLinear::Input::kQuantizedFloats:
+      panel.x = input.quantized.data();
+      break;
+    case ReferenceLinear::Input::kIntegers:
+      panel.x = input.q.data();
+      panel.d = input.d.data();
+      break;
+  }
+  multiply(panel, w.panels, bias, out, pool_);
+}
+
+void ReferenceBackend::rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows,
+                            const RopeTable& base) {
+  const auto& table = static_cast<const ReferenceRope&>(base);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    NIBBLE_CHECK(rows[i].pos >= 0 && rows[i].pos < table.n_positions, "a position beyond the rope table");
+    const std::span<const float> cos_sin =
+        std::span(table.cos_sin).subspan(static_cast<std::size_t>(rows[i].pos) * table.rotary_dim, table.rotary_dim);
+    for (int h = 0; h < n_heads; ++h) {
+      oracle::rope({x + (i * n_heads + h) * head_dim, std::size_t(head_dim)}, cos_sin, table.interleaved);
+    }
+  }
+}
+
+// One head's vector as attention wants it: rotated integers and their scale, or the floats under a scale of 1.
+bool ReferenceBackend::load_head(std::span<const float> x, int max, float* values, float& scale) const {
+  if (!integer_attention()) {
+    std::ranges::copy(x, values);
+    scale = 1;
+    return std::ranges::none_of(x, format::is_nonfinite);
+  }
+  const oracle::QuantizedHead head = oracle::quantize_head(x, max);
+  std::ranges::copy(head.q, values);
+  scale = head.scale;
+  return head.finite;
+}
+
+void ReferenceBackend::store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    auto& cache = static_cast<ReferenceCache&>(*rows[i].cache);
+    const std::size_t dim = cache.shape.head_dim;
+    NIBBLE_CHECK(rows[i].pos >= 0 && rows[i].pos < cache.shape.capacity, "a position beyond the cache");
+    std::vector<float> key(dim);
+    std::vector<float> value(dim);
+    for (int h = 0; h < cache.shape.n_kv_heads; ++h) {
+      const std::size_t at = (i * cache.shape.n_kv_heads + h) * dim;
+      float key_scale = 0;
+      float value_scale = 0;
+      const bool key_finite = load_head({k + at, dim}, oracle::kKeyMax, key.data(), key_scale);
+      const bool value_finite = load_head({v + at, dim}, oracle::kValueMax, value.data(), value_scale);
+      if (!key_finite || !value_finite) mark_nonfinite(i);
+      cache.head(layer, h).store(rows[i].pos, key.data(), key_scale, value.data(), value_scale);
+    }
+  }
+}
+
+void ReferenceBackend::attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                                 float* out) {
+  constexpr std::size_t kRows = 16;  // rows that share a split of keys while it is in the first-level cache
+  const std::size_t n_groups = (rows.size() + kRows - 1) / kRows;
+  pool_.parallel_for(n_groups * shape.n_kv_heads, 1, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t item = begin; item < end; ++item) {
+      const std::size_t first = item / shape.n_kv_heads * kRows;
+      attend_group(q, rows, shape, layer, static_cast<int>(item % shape.n_kv_heads), first,
+                   std::min(kRows, rows.size() - first), out);
+    }
+  });
+}
+
+void ReferenceBackend::attend_group(const float* q, std::span<const TokenRow> rows, const AttentionShape& shape,
+                                    int layer, int kv_head, std::size_t first_row, std::size_t n_rows, float* out) {
+  const int group = shape.n_heads / shape.n_kv_heads;
+  const std::size_t dim = shape.head_dim;
+  const oracle::ScoreScale scale = oracle::make_score_scale(shape.scale, shape.head_dim);
+  for (std::size_t i = 0; i < n_rows;) {
+    std::size_t last = i;  // rows of one sequence go together
+    while (last < n_rows && rows[first_row + last].cache == rows[first_row + i].cache) ++last;
+    const HeadCache& cache = static_cast<ReferenceCache&>(*rows[first_row + i].cache).head(layer, kv_head);
+    std::vector<HeadState> states(static_cast<std::size_t>(group) * (last - i), HeadState(shape.head_dim));
+    int n_keys = 0;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      const std::size_t row = first_row + i + s / group;
+      const std::size_t at = (row * shape.n_heads + static_cast<std::size_t>(kv_head) * group + s % group) * dim;
+      if (!load_head({q + at, dim}, oracle::kQueryMax, states[s].q.data(), states[s].q_scale)) mark_nonfinite(row);
+      states[s].n_keys = rows[row].pos + 1;
+      n_keys = std::max(n_keys, states[s].n_keys);
+    }
+    for (int split = 0; split * kSplit < n_keys; ++split) {
+      for (HeadState& state : states) {
+        if (split * kSplit >= state.n_keys) continue;
+        if (integer_attention()) {
+          attend_integer(cache, split, scale.c, scale.limit, state);
+        } else {
+          attend_float(cache, split, shape.scale, state);
+        }
+      }
+    }
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      const std::size_t row = first_row + i + s / group;
+      const std::size_t at = (row * shape.n_heads + static_cast<std::size_t>(kv_head) * group + s % group) * dim;
+      finish_head(states[s], {out + at, dim});
+    }
+    i = last;
+  }
+}
+
+void ReferenceBackend::finish_head(HeadState& state, std::span<float> out) const {
+  if (!integer_attention()) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(state.sums[i] / state.sum);
+    return;
+  }
+  const auto size = static_cast<float>(oracle::hadamard_size(static_cast<int>(out.size())));
+  const float normalize = (1.0F / size) / state.l;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = state.o[i] * normalize;
+  oracle::hadamard(out);
+}
+
+void ReferenceBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  pool_.parallel_for(n, 1024, [&](std::size_t begin, std::size_t end, int) {
+    reference::silu_mul(gate + begin, up + begin, end - begin, out + begin);
+  });
+}
+
+void ReferenceBackend::add(float* x, const float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend(const ReferenceOptions& options) {
+  return std::make_unique<ReferenceBackend>(options);
+}
+
+}  // namespace nibble::kernels
