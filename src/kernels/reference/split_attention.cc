@@ -1,7 +1,8 @@
 #include "kernels/reference/split_attention.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <cstdint>
 
 #include "format/contract_math.h"
 #include "kernels/reference/vectorize.h"
@@ -81,6 +82,18 @@ NIBBLE_INLINE void weigh_keys(const float* s, float q_scale, const float* key_sc
   for (int j = 0; j < n; ++j) out.u[j] = static_cast<float>(rne(w[j], inv));
 }
 
+// e^x to 1e-15 for x <= 0, by Taylor's series around the nearest multiple of ln 2; 0 below -700.
+NIBBLE_INLINE double exp_double(double x) {
+  const double bounded = x < -700 ? -700 : x;
+  const double shifted = bounded * 0x1.71547652b82fep0 + 0x1.8p52;  // the integer in the last places
+  const double n = shifted - 0x1.8p52;
+  const double r = (bounded - n * 0x1.62e42fefap-1) - n * 0x1.cf79abc9e3b3ap-40;
+  double e = 1;
+  for (int i = 13; i > 0; --i) e = 1 + e * r / i;
+  const double power = std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
+  return x < -700 ? 0 : e * power;
+}
+
 float pow2_or_zero(int n) {
   return n < kSmallestExponent ? 0.0F : pow2(n);
 }
@@ -146,11 +159,11 @@ NIBBLE_VECTORIZED void attend_float(const HeadCache& cache, int index, float sca
     state.sums.assign(cache.head_dim, 0.0);
   }
   const double new_max = std::max(state.max, max);
-  const double rescale = std::exp(state.max - new_max);
+  const double rescale = exp_double(state.max - new_max);
   float p[kSplit];
   double sum = 0;
   for (int j = 0; j < n; ++j) {
-    const double weight = std::exp(static_cast<double>(s[j]) * scale - new_max);
+    const double weight = exp_double(static_cast<double>(s[j]) * scale - new_max);
     p[j] = static_cast<float>(weight);
     sum += weight;
   }
