@@ -1,0 +1,158 @@
+#include "text/jinja_unicode.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <memory>
+
+#include "base/check.h"
+
+namespace nibble::text::jinja {
+namespace {
+
+// Length of the valid sequence at text[at], or 0: no overlong forms, no surrogates, nothing above U+10FFFF.
+std::size_t sequence_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(at);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
+                             : lead >= 0xE0 && lead < 0xF0 ? 3
+                             : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                           : 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  }
+  const unsigned second = byte(at + 1);
+  if (lead == 0xE0 && second < 0xA0) return 0;
+  if (lead == 0xED && second >= 0xA0) return 0;
+  if (lead == 0xF0 && second < 0x90) return 0;
+  if (lead == 0xF4 && second >= 0x90) return 0;
+  return length;
+}
+
+// A set of code points by general category, asked of PCRE2, which carries Unicode's tables.
+class CharacterClass {
+ public:
+  explicit CharacterClass(const char* pattern) {
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                              &error, &offset, nullptr));
+    NIBBLE_CHECK(code_ != nullptr, "PCRE2 was built without Unicode");
+  }
+
+  bool contains(char32_t c) const {
+    std::string text;
+    append_utf8(text, c);
+    const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(pcre2_match_data_create(1, nullptr),
+                                                                                    &pcre2_match_data_free);
+    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
+                       match.get(), nullptr) >= 0;
+  }
+
+ private:
+  std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code_{nullptr, &pcre2_code_free};
+};
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = sequence_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+char32_t next_code_point(std::string_view text, std::size_t& at) {
+  const auto lead = static_cast<unsigned char>(text[at++]);
+  if (lead < 0x80) return lead;
+  const int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+  char32_t value = lead & (0x3Fu >> more);
+  for (int i = 0; i < more && at < text.size(); ++i)
+    value = (value << 6) | (static_cast<unsigned char>(text[at++]) & 0x3Fu);
+  return value;
+}
+
+void append_utf8(std::string& text, char32_t c) {
+  const auto put = [&text](char32_t byte) { text += static_cast<char>(static_cast<unsigned char>(byte)); };
+  if (c < 0x80) return put(c);
+  if (c < 0x800) {
+    put(0xC0 | (c >> 6));
+  } else if (c < 0x10000) {
+    put(0xE0 | (c >> 12));
+    put(0x80 | ((c >> 6) & 0x3F));
+  } else {
+    put(0xF0 | (c >> 18));
+    put(0x80 | ((c >> 12) & 0x3F));
+    put(0x80 | ((c >> 6) & 0x3F));
+  }
+  put(0x80 | (c & 0x3F));
+}
+
+std::size_t count_code_points(std::string_view text) {
+  std::size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+std::size_t byte_offset(std::string_view text, std::size_t index) {
+  std::size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) continue;
+    if (index-- == 0) return at;
+  }
+  return at;
+}
+
+std::u32string to_code_points(std::string_view text) {
+  std::u32string code_points;
+  code_points.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) code_points += next_code_point(text, at);
+  return code_points;
+}
+
+std::string to_utf8(std::u32string_view code_points) {
+  std::string text;
+  for (const char32_t c : code_points) append_utf8(text, c);
+  return text;
+}
+
+bool is_space(char32_t c) {
+  if (c < 0x80) return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20);
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_line_break(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
+bool is_printable(char32_t c) {
+  static const CharacterClass hidden("[\\p{C}\\p{Z}]");
+  return c < 0x7F ? c >= 0x20 : !hidden.contains(c);
+}
+
+bool is_word_character(char32_t c) {
+  static const CharacterClass word("[\\p{L}\\p{N}_]");
+  return word.contains(c);
+}
+
+std::string_view strip_space(std::string_view text, bool left, bool right) {
+  while (left && !text.empty()) {
+    std::size_t at = 0;
+    if (!is_space(next_code_point(text, at))) break;
+    text.remove_prefix(at);
+  }
+  while (right && !text.empty()) {
+    std::size_t start = text.size() - 1;
+    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+    std::size_t at = start;
+    if (!is_space(next_code_point(text, at))) break;
+    text.remove_suffix(text.size() - start);
+  }
+  return text;
+}
+
+}  // namespace nibble::text::jinja
