@@ -1,0 +1,15 @@
+// Facts about the machine and the process, for receipts and `nibble doctor`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace nibble {
+
+std::string cpu_model_name();    // "AMD EPYC 9654", or the architecture's name where the system does not say
+std::string operating_system();  // "Linux 6.1.0 x86_64"
+int hardware_threads();          // of this process's affinity mask, at least 1
+std::uint64_t physical_memory_bytes();
+std::uint64_t peak_resident_bytes();  // of this process so far
+
+}  // namespace nibble

@@ -1,0 +1,19 @@
+// Qwen2 and Qwen2.5, dense: biases on q, k and v; rotary pairs are the halves of a head.
+#include "model/architecture.h"
+
+namespace nibble::model {
+namespace {
+
+constexpr std::string_view kRefused[] = {"expert_count", "attention.sliding_window"};
+
+}  // namespace
+
+const Architecture kArchQwen2 = {
+    .name = "qwen2",
+    .rope_interleaved = false,
+    .qkv_bias = Presence::kRequired,
+    .output_bias = Presence::kNever,
+    .refused_keys = kRefused,
+};
+
+}  // namespace nibble::model

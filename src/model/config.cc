@@ -1,0 +1,208 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+namespace nibble::model {
+namespace {
+
+constexpr std::uint64_t kMaxDimension = 1u << 24;  // far above any model; keeps every product inside 64 bits
+
+// Looks keys up under the architecture's prefix.
+class Reader {
+ public:
+  Reader(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+
+  Error refuse(std::string_view name, std::string found, std::string expected, std::string message) const {
+    return Error{.message = std::move(message),
+                 .file = file_.path(),
+                 .tensor = key(name),
+                 .found = std::move(found),
+                 .expected = std::move(expected)};
+  }
+
+  Result<int> dimension(std::string_view name) const {
+    NIBBLE_ASSIGN(const std::uint64_t value, file_.require_uint(key(name)));
+    return in_range(name, value);
+  }
+
+  Result<int> dimension_or(std::string_view name, int absent) const {
+    NIBBLE_ASSIGN(const std::optional<std::uint64_t> value, file_.find_uint(key(name)));
+    if (!value) return absent;
+    return in_range(name, *value);
+  }
+
+  Result<double> number_or(std::string_view name, double absent) const {
+    NIBBLE_ASSIGN(const std::optional<double> value, file_.find_float(key(name)));
+    if (!value) return absent;
+    if (!std::isfinite(*value))
+      return refuse(name, fmt::format("{}", *value), "a finite number", "bad hyper-parameter");
+    return *value;
+  }
+
+  Status refuse_unknown_arithmetic(const Architecture& architecture) const {
+    for (std::string_view name : architecture.refused_keys) {
+      const GgufValue* value = file_.find_value(key(name));
+      if (value == nullptr) continue;
+      const bool off = value->as_bool() == false || value->as_float() == 0.0 || value->as_uint() == 0u;
+      if (!off) {
+        return refuse(
+            name, "a value other than 0", "absent or 0",
+            fmt::format("this model needs '{}', which nibble does not implement for {}", name, architecture.name));
+      }
+    }
+    return ok_status();
+  }
+
+ private:
+  Result<int> in_range(std::string_view name, std::uint64_t value) const {
+    if (value == 0 || value > kMaxDimension) {
+      return refuse(name, fmt::format("{}", value), fmt::format("1..{}", kMaxDimension), "bad hyper-parameter");
+    }
+    return static_cast<int>(value);
+  }
+
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+std::string known_architectures() {
+  std::string names;
+  for (const Architecture* a : architectures()) names += (names.empty() ? "" : ", ") + std::string(a->name);
+  return names;
+}
+
+Result<std::vector<float>> read_freq_factors(const GgufFile& file, int n_pairs) {
+  const TensorView* tensor = file.find_tensor("rope_freqs.weight");
+  if (tensor == nullptr) return std::vector<float>{};
+  const Shape expected = {static_cast<std::uint64_t>(n_pairs)};
+  if (tensor->dtype != DType::kF32 || tensor->shape != expected) {
+    return Error{.message = "bad frequency factors",
+                 .file = file.path_of(*tensor),
+                 .tensor = "rope_freqs.weight",
+                 .found = fmt::format("{} {}", dtype_name(tensor->dtype), tensor->shape.to_string()),
+                 .expected = fmt::format("F32 {}", expected.to_string())};
+  }
+  std::vector<float> factors(n_pairs);
+  std::memcpy(factors.data(), tensor->bytes.data(), tensor->bytes.size());
+  for (float factor : factors) {
+    if (!(factor > 0) || !std::isfinite(factor)) {
+      return Error{.message = "bad frequency factors",
+                   .file = file.path_of(*tensor),
+                   .tensor = "rope_freqs.weight",
+                   .found = fmt::format("{}", factor),
+                   .expected = "finite and positive"};
+    }
+  }
+  return factors;
+}
+
+Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const Config& config) {
+  RopeConfig rope;
+  NIBBLE_ASSIGN(rope.rotary_dim, reader.dimension_or("rope.dimension_count", config.head_dim));
+  if (rope.rotary_dim % 2 != 0 || rope.rotary_dim > config.head_dim) {
+    return reader.refuse("rope.dimension_count", fmt::format("{}", rope.rotary_dim),
+                         fmt::format("even and at most head_dim = {}", config.head_dim), "bad rotary dimension");
+  }
+  NIBBLE_ASSIGN(rope.freq_base, reader.number_or("rope.freq_base", 10000.0));
+  if (rope.freq_base <= 1) {
+    return reader.refuse("rope.freq_base", fmt::format("{}", rope.freq_base), "above 1", "bad rotary base");
+  }
+  NIBBLE_ASSIGN(const std::optional<std::string_view> scaling, file.find_string(reader.key("rope.scaling.type")));
+  NIBBLE_ASSIGN(rope.factor, reader.number_or("rope.scaling.factor", 1.0));
+  if (rope.factor < 1) {
+    return reader.refuse("rope.scaling.factor", fmt::format("{}", rope.factor), "at least 1", "bad rotary scaling");
+  }
+  if (scaling == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (scaling == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    NIBBLE_ASSIGN(rope.original_context,
+                  reader.dimension_or("rope.scaling.original_context_length", config.context_length));
+    NIBBLE_ASSIGN(rope.attention_factor, reader.number_or("rope.scaling.attn_factor", 1.0));
+    NIBBLE_ASSIGN(rope.beta_fast, reader.number_or("rope.scaling.yarn_beta_fast", 32.0));
+    NIBBLE_ASSIGN(rope.beta_slow, reader.number_or("rope.scaling.yarn_beta_slow", 1.0));
+    if (rope.beta_fast <= 0 || rope.beta_slow <= 0) {
+      return reader.refuse("rope.scaling.yarn_beta_fast", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow),
+                           "positive betas", "bad rotary scaling");
+    }
+  } else if (scaling && *scaling != "none") {
+    return reader.refuse("rope.scaling.type", std::string(*scaling), "none, linear or yarn", "unknown rotary scaling");
+  }
+  NIBBLE_ASSIGN(rope.freq_factors, read_freq_factors(file, rope.rotary_dim / 2));
+  return rope;
+}
+
+Status check_heads(const Reader& reader, const Config& c, int value_length) {
+  if (c.n_heads % c.n_kv_heads != 0) {
+    return reader.refuse("attention.head_count", fmt::format("{}", c.n_heads),
+                         fmt::format("a multiple of head_count_kv = {}", c.n_kv_heads), "bad head counts");
+  }
+  if (value_length != c.head_dim) {
+    return reader.refuse("attention.value_length", fmt::format("{}", value_length),
+                         fmt::format("attention.key_length = {}", c.head_dim), "keys and values of different sizes");
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<Config> read_config(const GgufFile& file) {
+  NIBBLE_ASSIGN(const std::string_view name, file.require_string("general.architecture"));
+  Config c;
+  c.architecture = find_architecture(name);
+  if (c.architecture == nullptr) {
+    return Error{.message = fmt::format("model family '{}' is not supported", name),
+                 .file = file.path(),
+                 .tensor = "general.architecture",
+                 .found = std::string(name),
+                 .expected = known_architectures()};
+  }
+  const Reader reader(file, name);
+  NIBBLE_TRY(reader.refuse_unknown_arithmetic(*c.architecture));
+  NIBBLE_ASSIGN(c.n_layers, reader.dimension("block_count"));
+  NIBBLE_ASSIGN(c.d_model, reader.dimension("embedding_length"));
+  NIBBLE_ASSIGN(c.d_ff, reader.dimension("feed_forward_length"));
+  NIBBLE_ASSIGN(c.n_heads, reader.dimension("attention.head_count"));
+  NIBBLE_ASSIGN(c.n_kv_heads, reader.dimension_or("attention.head_count_kv", c.n_heads));
+  NIBBLE_ASSIGN(c.context_length, reader.dimension("context_length"));
+  if (c.d_model % c.n_heads != 0 && file.find_value(reader.key("attention.key_length")) == nullptr) {
+    return reader.refuse("embedding_length", fmt::format("{}", c.d_model),
+                         fmt::format("a multiple of head_count = {}, or attention.key_length", c.n_heads),
+                         "bad head size");
+  }
+  NIBBLE_ASSIGN(c.head_dim, reader.dimension_or("attention.key_length", c.d_model / c.n_heads));
+  NIBBLE_ASSIGN(const int value_length, reader.dimension_or("attention.value_length", c.head_dim));
+  NIBBLE_TRY(check_heads(reader, c, value_length));
+
+  NIBBLE_ASSIGN(const double eps, file.require_float(reader.key("attention.layer_norm_rms_epsilon")));
+  c.rms_norm_eps = static_cast<float>(eps);
+  if (!(c.rms_norm_eps > 0) || c.rms_norm_eps > 1) {
+    return reader.refuse("attention.layer_norm_rms_epsilon", fmt::format("{}", eps), "in (0, 1]", "bad epsilon");
+  }
+  NIBBLE_ASSIGN(c.rope, read_rope(file, reader, c));
+
+  NIBBLE_ASSIGN(const TensorView embedding, file.require_tensor("token_embd.weight"));
+  if (embedding.shape.rank() != 2 || embedding.rows() > kMaxDimension) {
+    return Error{.message = "bad embedding table",
+                 .file = file.path(),
+                 .tensor = "token_embd.weight",
+                 .found = embedding.shape.to_string(),
+                 .expected = fmt::format("[{}, vocabulary]", c.d_model)};
+  }
+  c.vocab_size = static_cast<int>(embedding.rows());
+  NIBBLE_ASSIGN(const int declared, reader.dimension_or("vocab_size", c.vocab_size));
+  if (declared != c.vocab_size) {
+    return reader.refuse("vocab_size", fmt::format("{}", declared),
+                         fmt::format("{} rows of token_embd.weight", c.vocab_size),
+                         "vocabulary size and embedding table disagree");
+  }
+  return c;
+}
+
+}  // namespace nibble::model
