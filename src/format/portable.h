@@ -5,6 +5,7 @@
 // NIBBLE_FN: a function that a host compiler can also evaluate at compile time.
 // NIBBLE_FN_RUNTIME: one that calls fma or sqrt, which clang does not evaluate at compile time.
 // NIBBLE_CONSTANT: a named constant at namespace scope.
+// In host C++ all have internal linkage: a copy compiled for a wide instruction set must never be linked elsewhere.
 #if defined(__METAL_VERSION__)
 #include <metal_stdlib>
 #define NIBBLE_FN inline
@@ -19,8 +20,8 @@
 #define NIBBLE_FN_RUNTIME __host__ __device__ inline
 #define NIBBLE_CONSTANT static constexpr
 #else
-#define NIBBLE_FN constexpr
-#define NIBBLE_FN_RUNTIME inline
+#define NIBBLE_FN static constexpr
+#define NIBBLE_FN_RUNTIME static inline
 #define NIBBLE_CONSTANT static constexpr
 #endif
 

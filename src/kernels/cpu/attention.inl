@@ -1,0 +1,229 @@
+// Quantization to the contract's integers (sections 3 and 7) and attention over them.
+#pragma once
+
+namespace nibble::kernels::cpu {
+namespace {
+
+// The largest magnitude as bits without sign: order is kept, and non-finite values are the largest.
+inline std::uint32_t max_abs_bits(const float* x, int n) {
+  std::int32_t largest = 0;
+  for (int i = 0; i < n; ++i) {
+    const std::int32_t bits = static_cast<std::int32_t>(format::abs_bits(x[i]));
+    largest = bits > largest ? bits : largest;
+  }
+  return static_cast<std::uint32_t>(largest);
+}
+
+struct Quantization {
+  float inverse;  // integers are rne(x, inverse)
+  float scale;    // and stand for integer * scale
+  bool is_nonfinite;
+};
+
+// Below 2^-40 everything is zero. Where a value is not finite there are no integers: zeros, of a scale that is NaN.
+inline Quantization quantization_of(const float* x, int n, int q_max) {
+  const std::uint32_t bits = max_abs_bits(x, n);
+  const float m = format::bits_float(bits);
+  if (bits >= 0x7F800000U) return {0.0F, format::bits_float(0x7FC00000U), true};
+  if (m < format::nc1::kTiny) return {0.0F, 0.0F, false};
+  return {static_cast<float>(q_max) / m, m / static_cast<float>(q_max), false};
+}
+
+template <class Integer>
+inline void quantize(const float* x, int n, const Quantization& by, Integer* q) {
+  if (by.inverse == 0.0F) {
+    for (int i = 0; i < n; ++i) q[i] = 0;
+    return;
+  }
+  for (int i = 0; i < n; ++i) q[i] = static_cast<Integer>(format::rne(x[i], by.inverse));
+}
+
+bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q, std::int16_t* q_split, float* d) {
+  bool is_nonfinite = false;
+  for (int begin = 0; begin < n_in; begin += 64) {
+    const int width = n_in - begin < 64 ? n_in - begin : 64;
+    const Quantization by = quantization_of(x + begin, width, format::nc1::kActivationMax);
+    quantize(x + begin, width, by, q);
+    for (int i = width; i < 64; ++i) q[i] = 0;
+    for (int i = 0; i < 32; ++i) {
+      q_split[i] = q[2 * i];
+      q_split[32 + i] = q[2 * i + 1];
+    }
+    *d = by.scale;
+    is_nonfinite |= by.is_nonfinite;
+    q += stride;
+    q_split += stride;
+    d += stride / 64;
+  }
+  return is_nonfinite;
+}
+
+// Unnormalized butterflies over consecutive blocks of `size`.
+inline void hadamard(float* x, int n, int size) {
+  for (int stride = 1; stride < size; stride *= 2) {
+    for (int base = 0; base < n; base += 2 * stride) {
+      for (int i = base; i < base + stride; ++i) {
+        const float a = x[i], b = x[i + stride];
+        x[i] = a + b;
+        x[i + stride] = a - b;
+      }
+    }
+  }
+}
+
+inline Quantization rotate(const HeadShape& shape, const float* x, int q_max, float* rotated) {
+  for (int i = 0; i < shape.head_dim; ++i) rotated[i] = x[i];
+  hadamard(rotated, shape.head_dim, shape.hadamard);
+  return quantization_of(rotated, shape.head_dim, q_max);
+}
+
+bool store_key(const HeadShape& shape, const float* k, float* scratch, std::int16_t* key, float* scale) {
+  const Quantization by = rotate(shape, k, format::nc1::kKeyMax, scratch);
+  quantize(scratch, shape.head_dim, by, key);
+  for (int i = shape.head_dim; i < shape.key_stride; ++i) key[i] = 0;
+  *scale = by.scale;
+  return by.is_nonfinite;
+}
+
+bool store_value(const HeadShape& shape, const float* v, float* scratch, std::int8_t* value, float* scale) {
+  const Quantization by = rotate(shape, v, format::nc1::kValueMax, scratch);
+  quantize(scratch, shape.head_dim, by, value);
+  *scale = by.scale;
+  return by.is_nonfinite;
+}
+
+// The state of one head over the splits merged so far.
+struct Running {
+  int m;
+  float l;
+  float* o;  // [head_dim]
+};
+
+// What a split of up to 128 keys contributes: integers, except for e.
+struct Split {
+  int m;
+  int r_sum;
+  float e;
+  alignas(64) std::int32_t u[format::nc1::kSplit];
+};
+
+// f32 sums of the exact chunks of 64, left to right, for keys [begin, begin + n) and up to kLanes - 1 beyond them,
+// which the padding of the cache allows.
+inline void split_scores(const AttentionJob& job, const std::int16_t* q, int begin, int n, float* scores) {
+  const int stride = job.shape.key_stride;
+  for (int j = 0; j < n; j += kLanes) {
+    const std::int16_t* key = job.keys + static_cast<std::size_t>(begin + j) * stride;
+    F32V score = f32_set1(0.0F);
+    for (int chunk = 0; chunk < stride; chunk += format::nc1::kScoreChunk) {
+      const bool is_whole = chunk + 32 < stride;
+      const I16x32 q_first = i16_load(q + chunk), q_second = is_whole ? i16_load(q + chunk + 32) : I16x32{};
+      Partial partial[kLanes];
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) {
+        const std::int16_t* row = key + static_cast<std::size_t>(r) * stride + chunk;
+        partial[r] = dot(Partial{}, i16_load(row), q_first);
+        if (is_whole) partial[r] = dot(partial[r], i16_load(row + 32), q_second);
+      }
+      const F32V s = f32_from(sum_rows(partial));
+      score = chunk == 0 ? s : score + s;
+    }
+    f32_store(scores + j, score);
+  }
+}
+
+// Softmax weights of a split as integers. Returns true for a score that is not a number: its scales overflowed.
+inline bool split_weights(const AttentionJob& job, float query_scale, int begin, int n, const float* scores,
+                          Split& split) {
+  alignas(64) std::int32_t exponent[format::nc1::kSplit];
+  alignas(64) float p[format::nc1::kSplit], w[format::nc1::kSplit];
+  const float* key_scales = job.key_scales + begin;
+  const float* value_scales = job.value_scales + begin;
+  const float c = job.score_scale, limit = job.score_limit;
+  std::int32_t is_nan = 0;
+  for (int j = 0; j < n; ++j) {
+    const float t = scores[j] * (query_scale * key_scales[j]);
+    const bool t_is_nan = format::is_nan(t);
+    is_nan |= t_is_nan ? 1 : 0;
+    const float clamped = format::clamp_abs(t_is_nan ? 0.0F : t, limit);
+    exponent[j] = format::rne(clamped, c);
+    p[j] = format::exp2_poly(format::fma_rn(clamped, c, -static_cast<float>(exponent[j])));
+  }
+  std::int32_t m = exponent[0];
+  for (int j = 1; j < n; ++j) m = exponent[j] > m ? exponent[j] : m;
+
+  constexpr int kFloor = format::nc1::kExponentFloor;
+  std::int32_t largest = 0, r_sum = 0;
+  for (int j = 0; j < n; ++j) {
+    const std::int32_t below = exponent[j] - m;
+    const bool counts = below >= kFloor;
+    const std::int32_t e = counts ? below : kFloor;
+    const float weight = (p[j] * value_scales[j]) * format::pow2(e);
+    const std::int32_t r = format::rne(p[j], format::pow2(format::nc1::kSumBits + e));
+    w[j] = counts ? weight : 0.0F;
+    r_sum += counts ? r : 0;
+    const std::int32_t bits = static_cast<std::int32_t>(format::float_bits(w[j]));
+    largest = bits > largest ? bits : largest;
+  }
+  const float w_max = format::bits_float(static_cast<std::uint32_t>(largest));
+  const float q_max = static_cast<float>(format::nc1::kProbabilityMax);
+  const bool is_seen = w_max >= format::nc1::kTinyWeight;
+  const float inverse = is_seen ? q_max / w_max : 0.0F;
+  for (int j = 0; j < n; ++j) split.u[j] = is_seen ? format::rne(w[j], inverse) : 0;
+  split.m = m;
+  split.r_sum = r_sum;
+  split.e = is_seen ? w_max / q_max : 0.0F;
+  return is_nan != 0;
+}
+
+inline void merge(const AttentionJob& job, const Split& split, const std::int32_t* a_sums, Running& run) {
+  const int m = run.m > split.m ? run.m : split.m;
+  constexpr int kFloor = format::nc1::kExponentFloor;
+  const float a = run.m - m >= kFloor ? format::pow2(run.m - m) : 0.0F;
+  const float b = split.m - m >= kFloor ? format::pow2(split.m - m) : 0.0F;
+  const float eb = split.e * b;
+  const float snap = a < 1.0F ? format::nc1::kTinyOutput : 0.0F;
+  for (int i = 0; i < job.shape.head_dim; ++i) {
+    const float o = run.o[i] * a;
+    run.o[i] = format::fma_rn(static_cast<float>(a_sums[i]), eb, format::abs_value(o) < snap ? 0.0F : o);
+  }
+  run.l = format::fma_rn(static_cast<float>(split.r_sum), b * format::pow2(-format::nc1::kSumBits), run.l * a);
+  run.m = m;
+}
+
+bool attention(const AttentionJob& job) {
+  const int head_dim = job.shape.head_dim;
+  const std::size_t part = attention_scratch_floats(head_dim) / 4;
+  float* rotated = job.scratch;
+  std::int16_t* q = reinterpret_cast<std::int16_t*>(job.scratch + part);
+  std::int32_t* a_sums = reinterpret_cast<std::int32_t*>(job.scratch + 2 * part);
+  Running run{0, 0.0F, job.scratch + 3 * part};
+
+  const Quantization by = rotate(job.shape, job.q, format::nc1::kQueryMax, rotated);
+  quantize(rotated, head_dim, by, q);
+  for (int i = head_dim; i < job.shape.key_stride; ++i) q[i] = 0;
+  for (int i = 0; i < head_dim; ++i) run.o[i] = 0.0F;
+
+  bool is_nonfinite = by.is_nonfinite;
+  for (int begin = 0; begin < job.n_keys; begin += format::nc1::kSplit) {
+    const int n = job.n_keys - begin < format::nc1::kSplit ? job.n_keys - begin : format::nc1::kSplit;
+    alignas(64) float scores[format::nc1::kSplit];
+    Split split;
+    split_scores(job, q, begin, n, scores);
+    is_nonfinite |= split_weights(job, by.scale, begin, n, scores, split);
+    for (int i = 0; i < head_dim; ++i) a_sums[i] = 0;
+    for (int j = 0; j < n; ++j) {
+      const std::int8_t* v = job.values + static_cast<std::size_t>(begin + j) * head_dim;
+      const std::int32_t u = split.u[j];
+      for (int i = 0; i < head_dim; ++i) a_sums[i] += u * v[i];
+    }
+    if (begin == 0) run.m = split.m;
+    merge(job, split, a_sums, run);
+  }
+  const float norm = format::pow2(-job.shape.hadamard_log2) / run.l;
+  for (int i = 0; i < head_dim; ++i) job.out[i] = run.o[i] * norm;
+  hadamard(job.out, head_dim, job.shape.hadamard);
+  return is_nonfinite;
+}
+
+}  // namespace
+}  // namespace nibble::kernels::cpu

@@ -1,0 +1,175 @@
+#include "kernels/cpu/canary.h"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/half.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/weights.h"
+
+namespace nibble::kernels::cpu {
+namespace {
+
+// FNV-1a over the bits of f32 values: a digest, not a defence.
+class Digest {
+ public:
+  void add(std::span<const float> values) {
+    for (const float value : values) {
+      hash_ = (hash_ ^ format::float_bits(value)) * 0x100000001B3ULL;
+    }
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
+};
+
+// A fixed sequence of values in [-4, 4) with many magnitudes.
+class Values {
+ public:
+  std::uint32_t bits() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<std::uint32_t>(state_ >> 32);
+  }
+  float next() {
+    const std::uint32_t b = bits();
+    const auto integer = static_cast<float>(static_cast<std::int32_t>(b & 0xFFFFF) - 0x80000);
+    return integer * format::bits_float((107U - (b >> 29)) << 23);
+  }
+  std::vector<float> vector(std::size_t n) {
+    std::vector<float> out(n);
+    for (float& x : out) x = next();
+    return out;
+  }
+
+ private:
+  std::uint64_t state_ = 42;
+};
+
+std::uint64_t elementary_digest(const KernelTable& table) {
+  constexpr int kN = 600;
+  Values values;
+  Digest digest;
+  std::vector<float> gate = values.vector(kN), up = values.vector(kN), out(kN);
+  for (int i = 0; i < kN; i += 7) gate[i] = gate[i] * 32.0F;  // beyond the clamp as well
+  table.silu_mul(gate.data(), up.data(), kN, out.data());
+  digest.add(out);
+  table.rms_norm(out.data(), up.data(), kN, 1e-5F, out.data());
+  digest.add(out);
+  table.rope(out.data(), 6, 100, up.data(), 80, false);
+  table.rope(out.data(), 6, 100, up.data(), 64, true);
+  digest.add(out);
+  return digest.value();
+}
+
+void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, Digest& digest, Values& values) {
+  const std::size_t n_blocks = (linear.n_in + 63) / 64;
+  std::vector<std::int16_t> q(n_blocks * n_rows * 64), q_split(q.size());
+  std::vector<float> d(n_blocks * n_rows), x = values.vector(static_cast<std::size_t>(n_rows) * linear.n_in);
+  for (int i = 0; i < n_rows; ++i) {
+    table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
+                       q.data() + 64 * i, q_split.data() + 64 * i, d.data() + i);
+  }
+  const Activations in{q.data(), q_split.data(), d.data(), x.data(), n_rows, linear.n_in, static_cast<int>(n_blocks)};
+  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kTileRows);
+  const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
+  if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
+  if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_f16(rows16->weights, in, job);
+  digest.add(out);
+}
+
+std::uint64_t linear_digest(const KernelTable& table) {
+  constexpr int kOut = 17, kIn = 80;
+  Values values;
+  std::vector<std::uint8_t> codes(kOut * kIn / 2), scales(kOut * kIn / 16);
+  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(values.bits() >> 24);
+  for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(40 + (values.bits() >> 26));
+  std::vector<std::uint16_t> halves(kOut * kIn);
+  for (std::uint16_t& half : halves) half = format::f32_to_f16(values.next());
+  ThreadPool pool(1);
+  const Nvfp4View view{"canary", kOut, kIn, codes, scales, 0.75F, {}};
+  const auto nvfp4 = make_cpu_linear(view, pool);
+  const auto rows16 = make_cpu_linear(
+      TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, pool);
+  Digest digest;
+  for (const int n_rows : {1, 3}) {
+    run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);
+    run_linear(table, static_cast<const CpuLinear&>(**rows16), n_rows, digest, values);
+  }
+  return digest.value();
+}
+
+std::uint64_t attention_digest(const KernelTable& table) {
+  constexpr int kHeadDim = 80, kKeys = 130;
+  Values values;
+  CpuKvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .capacity = kKeys});
+  std::vector<float> scratch(attention_scratch_floats(kHeadDim)), out(kHeadDim);
+  for (int pos = 0; pos < kKeys; ++pos) {
+    const KvSlot slot = cache.slot(0, 0, pos);
+    table.store_key(cache.head_shape(), values.vector(kHeadDim).data(), scratch.data(), slot.key, slot.key_scale);
+    table.store_value(cache.head_shape(), values.vector(kHeadDim).data(), scratch.data(), slot.value, slot.value_scale);
+  }
+  const ScoreScale scale = score_scale({.n_heads = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F});
+  const std::vector<float> q = values.vector(kHeadDim);
+  const KvSlot first = cache.slot(0, 0, 0);
+  Digest digest;
+  for (const int n_keys : {1, 128, kKeys}) {
+    table.attention({cache.head_shape(), q.data(), first.key, first.key_scale, first.value, first.value_scale, n_keys,
+                     scale.c, scale.limit, out.data(), scratch.data()});
+    digest.add(out);
+  }
+  return digest.value();
+}
+
+Error refusal(const KernelTable& table, const std::string& what, const std::string& found, const std::string& expected,
+              const std::string& hint) {
+  return Error{.message = std::string("the ") + table.isa + " kernels cannot keep contract nc1 here: " + what,
+               .found = found,
+               .expected = expected,
+               .hint = hint};
+}
+
+}  // namespace
+
+const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x75cb45cb70dd9ef0, 0x3eedad80a40749a8};
+
+CanaryDigests canary_digests(const KernelTable& table) {
+  return {elementary_digest(table), linear_digest(table), attention_digest(table)};
+}
+
+Status run_canary(const KernelTable& table) {
+  // volatile: the machine computes, not the compiler.
+  volatile float smallest = 0x1p-126F, half = 0.5F, one = 1.0F, ulp_half = 0x1p-24F, ulp_more = 0x1.8p-24F;
+  if (smallest * half == 0.0F || (smallest * half) * 2.0F == 0.0F) {
+    return refusal(table, "subnormal numbers are flushed to zero", "FTZ or DAZ is set in this thread",
+                   "gradual underflow",
+                   "a library in this process set it, as builds with relaxed floating point do; run nibble without it");
+  }
+  if (one + ulp_half != 1.0F || one + ulp_more == 1.0F || -one - ulp_half != -1.0F) {
+    return refusal(table, "floats are not rounded to nearest even", "another rounding mode", "FE_TONEAREST",
+                   "something called fesetround in this process");
+  }
+  // (1 + e)^2 - (1 + 2e) is e^2 only if the product is not rounded.
+  volatile float a = 1.0F + 0x1p-12F, c = -(1.0F + 0x1p-11F);
+  if (table.multiply_add_probe(a, a, c) != 0.0F) {
+    return refusal(table, "the compiler contracts a * b + c", "one rounding", "two", "build with -ffp-contract=off");
+  }
+  const CanaryDigests found = canary_digests(table);
+  const auto hex = [](const CanaryDigests& d) {
+    std::array<char, 64> text = {};
+    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx", static_cast<unsigned long long>(d.elementary),
+                  static_cast<unsigned long long>(d.linear), static_cast<unsigned long long>(d.attention));
+    return std::string(text.data());
+  };
+  if (found != kCanaryDigests) {
+    return refusal(table, "results of a small computation differ", hex(found), hex(kCanaryDigests),
+                   "report it with the output of 'nibble doctor'; --isa scalar may work meanwhile");
+  }
+  return ok_status();
+}
+
+}  // namespace nibble::kernels::cpu

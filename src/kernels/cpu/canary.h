@@ -1,0 +1,24 @@
+// A start-up test of some tens of microseconds: would this machine, in this process, compute what the contract says?
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "kernels/cpu/kernel_table.h"
+
+namespace nibble::kernels::cpu {
+
+// Refuses flushed subnormals, another rounding mode, contraction, and kernels whose results differ from stored digests.
+Status run_canary(const KernelTable& table);
+
+// Digests of what the table computes from fixed inputs; the same for every instruction set.
+struct CanaryDigests {
+  std::uint64_t elementary;  // silu, rms_norm, rope
+  std::uint64_t linear;      // NVFP4 and F16 rows, one and three tokens
+  std::uint64_t attention;   // 130 keys: two splits
+  bool operator==(const CanaryDigests&) const = default;
+};
+CanaryDigests canary_digests(const KernelTable& table);
+extern const CanaryDigests kCanaryDigests;
+
+}  // namespace nibble::kernels::cpu

@@ -1,0 +1,27 @@
+// The CPU backend of contract nc1. Work is split over threads by output rows, token rows or heads; never inside a sum.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "kernels/backend.h"
+
+namespace nibble::kernels {
+
+struct CpuOptions {
+  std::string isa = "auto";  // "auto": NIBBLE_ISA, otherwise the best of the machine
+  int n_threads = 0;         // 0: one per hardware thread
+};
+
+// Runs the start-up canary and refuses if this machine or build would not compute what the contract says. The weights'
+// source bytes must outlive what is made from them, and the x given to prepare_input must stay unchanged while the
+// LinearInput is used (rows of F32 weights read it).
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
+
+namespace cpu {
+// GB/s of reading memory that no cache holds, with that many threads; about a quarter of a second.
+double measure_read_bandwidth(int n_threads);
+}  // namespace cpu
+
+}  // namespace nibble::kernels

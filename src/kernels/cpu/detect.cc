@@ -1,0 +1,124 @@
+#include "kernels/cpu/detect.h"
+
+#include <cstdlib>
+#include <span>
+
+namespace nibble::kernels::cpu {
+namespace {
+
+struct Isa {
+  std::string_view name;
+  std::string_view needs;
+  const KernelTable* table;  // null: not in this build
+  bool (*is_supported)();
+};
+
+bool always() {
+  return true;
+}
+
+#if defined(__x86_64__)
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+bool never() {
+  return false;
+}
+
+std::span<const Isa> all_isas() {
+#if defined(__x86_64__)
+  constexpr auto kHasAvx512 = has_avx512;
+  constexpr auto kHasAvx2 = has_avx2;
+  constexpr auto kHasNeon = never;
+#elif defined(__aarch64__)
+  constexpr auto kHasAvx512 = never;
+  constexpr auto kHasAvx2 = never;
+  constexpr auto kHasNeon = always;  // Advanced SIMD is part of the architecture's base
+#else
+  constexpr auto kHasAvx512 = never;
+  constexpr auto kHasAvx2 = never;
+  constexpr auto kHasNeon = never;
+#endif
+#if defined(NIBBLE_HAVE_AVX512)
+  constexpr const KernelTable* kAvx512 = &kAvx512Table;
+#else
+  constexpr const KernelTable* kAvx512 = nullptr;
+#endif
+#if defined(NIBBLE_HAVE_AVX2)
+  constexpr const KernelTable* kAvx2 = &kAvx2Table;
+#else
+  constexpr const KernelTable* kAvx2 = nullptr;
+#endif
+#if defined(NIBBLE_HAVE_NEON)
+  constexpr const KernelTable* kNeon = &kNeonTable;
+#else
+  constexpr const KernelTable* kNeon = nullptr;
+#endif
+  static constexpr Isa kIsas[] = {
+      {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
+      {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},
+      {"neon", "64-bit Arm", kNeon, kHasNeon},
+      {"scalar", "nothing", &kScalarTable, always},
+  };
+  return kIsas;
+}
+
+std::string why_unusable(const Isa& isa) {
+  if (!isa.is_supported()) return "this machine is not " + std::string(isa.needs);
+  if (isa.table == nullptr) return "it was left out of this build (NIBBLE_SIMD=OFF)";
+  return "";
+}
+
+std::string joined_names() {
+  std::string names;
+  for (std::string_view name : isa_names()) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string_view> isa_names() {
+  std::vector<std::string_view> names;
+  for (const Isa& isa : all_isas()) {
+    if (why_unusable(isa).empty()) names.push_back(isa.name);
+  }
+  return names;
+}
+
+std::vector<IsaState> isa_states() {
+  std::vector<IsaState> states;
+  for (const Isa& isa : all_isas()) states.push_back({isa.name, isa.needs, why_unusable(isa)});
+  return states;
+}
+
+Result<const KernelTable*> select_isa(std::string_view requested) {
+  std::string name(requested);
+  std::string source = "requested";
+  if (name.empty() || name == "auto") {
+    const char* from_environment = std::getenv("NIBBLE_ISA");
+    name = from_environment != nullptr ? from_environment : "auto";
+    source = "NIBBLE_ISA";
+  }
+  if (name.empty() || name == "auto") name = isa_names().front();
+  for (const Isa& isa : all_isas()) {
+    if (isa.name != name) continue;
+    const std::string reason = why_unusable(isa);
+    if (reason.empty()) return isa.table;
+    return Error{.message = "instruction set '" + name + "' cannot be used: " + reason,
+                 .found = name + " (" + source + ")",
+                 .expected = "one of: " + joined_names(),
+                 .hint = "leave it at 'auto' to get the best one of this machine; the answers are the same"};
+  }
+  return Error{.message = "unknown instruction set '" + name + "'",
+               .found = name + " (" + source + ")",
+               .expected = "one of: auto, " + joined_names()};
+}
+
+}  // namespace nibble::kernels::cpu

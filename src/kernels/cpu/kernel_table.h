@@ -1,0 +1,126 @@
+// What a CPU instruction set supplies: one function per piece of an op, small enough for one thread. The arguments are
+// plain structs and pointers, and nothing here includes a std header with code in it, because the objects that fill a
+// table are compiled for an instruction set that the rest of the program must not use (cmake/isa.cmake).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nibble::kernels::cpu {
+
+// Rows of a weight matrix are laid out and scheduled in tiles of 16, whatever the width of a vector is.
+constexpr int kTileRows = 16;
+
+// a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
+struct Activations {
+  const std::int16_t* q;        // [n_blocks, n_rows, 64]
+  const std::int16_t* q_split;  // the same, per block the 32 even elements first, then the 32 odd: the order of codes
+  const float* d;               // [n_blocks, n_rows]
+  const float* x;               // [n_rows, n_in], what was quantized
+  int n_rows;
+  int n_in;
+  int n_blocks;
+};
+
+// Scales are q9 = scale_q << unit: a signed integer of 11 bits per group and one power of two per (row, block).
+struct Nvfp4Weights {
+  const std::uint8_t* codes;    // [n_out, n_in / 2]
+  const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3 as in the file
+  const std::int16_t* scale_q;  // [n_out, n_blocks, 4]
+  const std::uint8_t* unit;     // [n_tiles, n_blocks, 16]: 127 + exponent
+  const std::uint8_t* is_wide;  // [n_tiles]: some block's scales span too many octaves for scale_q
+  float g;                      // tensor_scale * 2^-10
+  int n_out;
+  int n_in;
+};
+
+struct Rows16Weights {
+  const std::uint16_t* values;  // [n_out, n_in], f16 or bf16
+  const std::uint8_t* unit;     // [n_tiles, n_blocks, 16]: 127 + exponent of the unit of w_q
+  int n_out;
+  int n_in;
+};
+
+struct Q8Weights {
+  const std::uint8_t* blocks;   // [n_out, n_in / 32], 34 bytes each: f16 scale, 32 int8
+  const std::uint16_t* scales;  // [n_tiles, n_in / 32, 16]: those scales
+  int n_out;
+  int n_in;
+};
+
+struct F32Weights {
+  const float* values;  // [n_out, n_in]
+  int n_out;
+  int n_in;
+};
+
+// Rows [row_begin, row_end) of a linear layer, row_begin a multiple of kTileRows.
+struct LinearJob {
+  const float* bias;  // [n_out] or null
+  float* out;         // [n_rows, n_out]
+  float* scratch;     // [n_rows, kTileRows] of this thread
+  int row_begin;
+  int row_end;
+};
+
+struct HeadShape {
+  int head_dim;
+  int key_stride;     // head_dim rounded up to 32: keys are padded with zeros
+  int hadamard;       // H, the largest power of two that divides head_dim
+  int hadamard_log2;  // h
+};
+
+struct AttentionJob {
+  HeadShape shape;
+  const float* q;             // [head_dim]
+  const std::int16_t* keys;   // [capacity rounded up to 16, key_stride]
+  const float* key_scales;    // [capacity rounded up to 16]
+  const std::int8_t* values;  // [capacity, head_dim]
+  const float* value_scales;  // [capacity rounded up to 16]
+  int n_keys;                 // visible keys, >= 1
+  float score_scale;          // c of the contract
+  float score_limit;          // T
+  float* out;                 // [head_dim]
+  float* scratch;             // attention_scratch_floats(shape) of this thread
+};
+
+// rotated q, its integers, A, o; each a whole number of cache lines.
+constexpr std::size_t attention_scratch_floats(int head_dim) {
+  return 4 * ((static_cast<std::size_t>(head_dim) + 63) / 64 * 64);
+}
+
+// Functions that quantize return true where they met a non-finite value (contract, rule 4).
+struct KernelTable {
+  const char* isa;
+
+  // Blocks of one token; q and q_split advance by `stride` integers a block, d by stride / 64.
+  bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, std::int16_t* q_split, float* d);
+  void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
+  void (*linear_f16)(const Rows16Weights&, const Activations&, const LinearJob&);
+  void (*linear_bf16)(const Rows16Weights&, const Activations&, const LinearJob&);
+  void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
+  void (*linear_f32)(const F32Weights&, const Activations&, const LinearJob&);
+
+  void (*embed_f16)(const std::uint16_t* row, int n, float* out);
+  void (*embed_bf16)(const std::uint16_t* row, int n, float* out);
+  void (*embed_q8_0)(const std::uint8_t* row, int n, float* out);
+
+  void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);
+  void (*rope)(float* x, int n_heads, int head_dim, const float* cos_sin, int rotary_dim, bool interleaved);
+  bool (*store_key)(const HeadShape&, const float* k, float* scratch, std::int16_t* key, float* scale);
+  bool (*store_value)(const HeadShape&, const float* v, float* scratch, std::int8_t* value, float* scale);
+  bool (*attention)(const AttentionJob&);
+  void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* out);
+  void (*add)(float* x, const float* y, std::size_t n);
+
+  // a * b + c as this object's compiler flags make it: two roundings, unless something contracts (canary.h).
+  float (*multiply_add_probe)(float a, float b, float c);
+  std::uint64_t (*read_sum)(const void* data, std::size_t bytes);  // bandwidth: reads every byte once
+};
+
+extern const KernelTable kScalarTable;
+extern const KernelTable kAvx2Table;
+extern const KernelTable kAvx512Table;
+extern const KernelTable kNeonTable;
+
+}  // namespace nibble::kernels::cpu

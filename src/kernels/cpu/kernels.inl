@@ -1,0 +1,45 @@
+// Every algorithm, against whatever vocabulary the including file has picked. Included once per kernels_<isa>.cc.
+#pragma once
+
+#include "format/contract_math.h"
+#include "format/half.h"
+#include "format/nc1.h"
+#include "format/nvfp4.h"
+#include "kernels/cpu/kernel_table.h"
+
+// The order matters: later files use the functions of earlier ones.
+#include "kernels/cpu/attention.inl"
+#include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/linear.inl"
+#include "kernels/cpu/linear_nvfp4.inl"
+#include "kernels/cpu/linear_rows.inl"
+
+namespace nibble::kernels::cpu {
+namespace {
+
+constexpr KernelTable make_table(const char* isa) {
+  return {
+      .isa = isa,
+      .quantize_a11 = quantize_a11,
+      .linear_nvfp4 = linear_nvfp4,
+      .linear_f16 = linear_f16,
+      .linear_bf16 = linear_bf16,
+      .linear_q8_0 = linear_q8_0,
+      .linear_f32 = linear_f32,
+      .embed_f16 = embed_f16,
+      .embed_bf16 = embed_bf16,
+      .embed_q8_0 = embed_q8_0,
+      .rms_norm = rms_norm,
+      .rope = rope,
+      .store_key = store_key,
+      .store_value = store_value,
+      .attention = attention,
+      .silu_mul = silu_mul,
+      .add = add,
+      .multiply_add_probe = multiply_add_probe,
+      .read_sum = read_sum,
+  };
+}
+
+}  // namespace
+}  // namespace nibble::kernels::cpu

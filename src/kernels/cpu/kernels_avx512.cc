@@ -1,0 +1,9 @@
+#include "kernels/cpu/simd_avx512.h"
+// after the vocabulary
+#include "kernels/cpu/kernels.inl"
+
+namespace nibble::kernels::cpu {
+
+const KernelTable kAvx512Table = make_table("avx512");
+
+}  // namespace nibble::kernels::cpu

@@ -1,0 +1,9 @@
+#include "kernels/cpu/simd_scalar.h"
+// after the vocabulary
+#include "kernels/cpu/kernels.inl"
+
+namespace nibble::kernels::cpu {
+
+const KernelTable kScalarTable = make_table("scalar");
+
+}  // namespace nibble::kernels::cpu

@@ -1,0 +1,117 @@
+// Rows of other formats: f16 and bf16 as 15-bit integers with a unit per block, Q8_0 in blocks of 32, and plain f32.
+#pragma once
+
+namespace nibble::kernels::cpu {
+namespace {
+
+enum class Half { kF16, kBF16 };
+
+// w_q = rne(w * 2^-u) is made here, block by block, so that a head needs no memory but its file.
+template <Half kHalf>
+class Rows16Format {
+ public:
+  static constexpr bool kHalves = false;
+
+  Rows16Format(const Rows16Weights& weights, int n_blocks) : w_(weights), n_blocks_(n_blocks) {}
+
+  int n_out() const { return w_.n_out; }
+  static const std::int16_t* activations(const Activations& in) { return in.q; }
+
+  void select(int row) {
+    for (int r = 0; r < kLanes; ++r)
+      values_[r] = w_.values + static_cast<std::size_t>(row_at(*this, row + r)) * w_.n_in;
+    unit_ = w_.unit + static_cast<std::size_t>(row / kTileRows) * n_blocks_ * kTileRows + row % kTileRows;
+  }
+
+  template <bool kWhole>
+  void decode(int r, int block, I16x32& first, I16x32& second) const {
+    const std::uint16_t* values = values_[r] + 64 * block;
+    std::uint16_t padded[64];
+    if constexpr (!kWhole) {
+      const int width = w_.n_in - 64 * block;
+      for (int i = 0; i < 64; ++i) padded[i] = i < width ? values[i] : 0;
+      values = padded;
+    }
+    // 2^-u: the exponent mirrored at the bias. Stored exponents lie in [75, 241].
+    const float inverse = format::bits_float((254U - unit_[static_cast<std::size_t>(block) * kTileRows + r]) << 23);
+    if constexpr (kHalf == Half::kF16) {
+      first = i16_from_f16(values, inverse);
+      second = i16_from_f16(values + 32, inverse);
+    } else {
+      first = i16_from_bf16(values, inverse);
+      second = i16_from_bf16(values + 32, inverse);
+    }
+  }
+
+  F32V step(F32V acc, const BlockSums& sums, int block, float d) const {
+    const F32V c = f32_set1(d) * f32_load_pow2(unit_ + static_cast<std::size_t>(block) * kTileRows);
+    return f32_fma(f32_from(sums.first), c, acc);
+  }
+
+ private:
+  const Rows16Weights& w_;
+  int n_blocks_;
+  const std::uint16_t* values_[kLanes];
+  const std::uint8_t* unit_ = nullptr;
+};
+
+void linear_f16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
+  linear(Rows16Format<Half::kF16>(w, in.n_blocks), in, job);
+}
+void linear_bf16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
+  linear(Rows16Format<Half::kBF16>(w, in.n_blocks), in, job);
+}
+
+class Q8Format {
+ public:
+  static constexpr bool kHalves = true;  // two blocks of 32 meet one block of activations
+
+  explicit Q8Format(const Q8Weights& weights) : w_(weights), n_blocks_(weights.n_in / 32) {}
+
+  int n_out() const { return w_.n_out; }
+  static const std::int16_t* activations(const Activations& in) { return in.q; }
+
+  void select(int row) {
+    for (int r = 0; r < kLanes; ++r) {
+      blocks_[r] = w_.blocks + static_cast<std::size_t>(row_at(*this, row + r)) * n_blocks_ * 34;
+    }
+    scales_ = w_.scales + static_cast<std::size_t>(row / kTileRows) * n_blocks_ * kTileRows + row % kTileRows;
+  }
+
+  template <bool kWhole>
+  void decode(int r, int block, I16x32& first, I16x32& second) const {
+    const std::uint8_t* source = blocks_[r] + static_cast<std::size_t>(block) * 68 + 2;
+    first = i16_from_i8(reinterpret_cast<const std::int8_t*>(source));
+    second = kWhole ? i16_from_i8(reinterpret_cast<const std::int8_t*>(source + 34)) : I16x32{};
+  }
+
+  F32V step(F32V acc, const BlockSums& sums, int block, float d) const {
+    const std::uint16_t* scales = scales_ + static_cast<std::size_t>(block) * 2 * kTileRows;
+    acc = f32_fma(f32_from(sums.first), f32_set1(d) * f32_load_f16(scales), acc);
+    if (2 * block + 1 == n_blocks_) return acc;
+    return f32_fma(f32_from(sums.second), f32_set1(d) * f32_load_f16(scales + kTileRows), acc);
+  }
+
+ private:
+  const Q8Weights& w_;
+  int n_blocks_;
+  const std::uint8_t* blocks_[kLanes];
+  const std::uint16_t* scales_ = nullptr;
+};
+
+void linear_q8_0(const Q8Weights& w, const Activations& in, const LinearJob& job) {
+  linear(Q8Format(w), in, job);
+}
+
+void linear_f32(const F32Weights& w, const Activations& in, const LinearJob& job) {
+  for (int row = job.row_begin; row < job.row_end; ++row) {
+    for (int token = 0; token < in.n_rows; ++token) {
+      const float sum = reduce_products(w.values + static_cast<std::size_t>(row) * w.n_in,
+                                        in.x + static_cast<std::size_t>(token) * w.n_in, w.n_in);
+      job.out[static_cast<std::size_t>(token) * w.n_out + row] = job.bias != nullptr ? sum + job.bias[row] : sum;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nibble::kernels::cpu

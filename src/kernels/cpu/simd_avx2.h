@@ -1,0 +1,181 @@
+// The vector vocabulary of AVX2 with FMA and F16C: 8 lanes of 32 bits.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace nibble::kernels::cpu {
+namespace {
+
+constexpr int kLanes = 8;
+
+struct F32V {
+  __m256 v;
+};
+struct I32V {
+  __m256i v;
+};
+struct I16x32 {
+  __m256i a, b;  // words 0..15, 16..31
+};
+using Partial = I32V;  // some lanes whose sum is one row's dot product
+
+inline __m128i load_128(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+inline __m256i load_256(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+
+inline F32V f32_set1(float x) {
+  return {_mm256_set1_ps(x)};
+}
+inline F32V f32_load(const float* p) {
+  return {_mm256_loadu_ps(p)};
+}
+inline void f32_store(float* p, F32V a) {
+  _mm256_storeu_ps(p, a.v);
+}
+inline F32V operator+(F32V a, F32V b) {
+  return {_mm256_add_ps(a.v, b.v)};
+}
+inline F32V operator*(F32V a, F32V b) {
+  return {_mm256_mul_ps(a.v, b.v)};
+}
+inline F32V f32_fma(F32V a, F32V b, F32V c) {
+  return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+inline F32V f32_from(I32V a) {
+  return {_mm256_cvtepi32_ps(a.v)};
+}
+// 2^(byte - 127) per lane.
+inline F32V f32_load_pow2(const std::uint8_t* p) {
+  const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(e, 23))};
+}
+inline F32V f32_load_f16(const std::uint16_t* p) {
+  return {_mm256_cvtph_ps(load_128(p))};
+}
+
+inline I32V i32_zero() {
+  return {_mm256_setzero_si256()};
+}
+inline I32V i32_load(const std::int32_t* p) {
+  return {load_256(p)};
+}
+inline I32V operator+(I32V a, I32V b) {
+  return {_mm256_add_epi32(a.v, b.v)};
+}
+// acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
+inline I32V pair_dot(I32V acc, I32V w, I32V q) {
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(w.v, q.v))};
+}
+inline I32V pair_set1(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return {_mm256_set1_epi32(pair)};
+}
+
+inline I16x32 i16_load(const std::int16_t* p) {
+  return {load_256(p), load_256(p + 16)};
+}
+inline I16x32 operator*(I16x32 a, I16x32 b) {
+  return {_mm256_mullo_epi16(a.a, b.a), _mm256_mullo_epi16(a.b, b.b)};
+}
+inline I16x32 i16_from_i8(const std::int8_t* p) {
+  return {_mm256_cvtepi8_epi16(load_128(p)), _mm256_cvtepi8_epi16(load_128(p + 16))};
+}
+inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
+  const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b));
+  return {_mm256_add_epi32(acc.v, sum)};
+}
+
+// 32 bytes of codes to q1: low nibbles (even elements) and high nibbles.
+inline void decode_codes(const std::uint8_t* p, I16x32& even, I16x32& odd) {
+  const __m256i q1 = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
+                                      0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  const __m256i mask = _mm256_set1_epi8(15);
+  const __m256i codes = load_256(p);
+  const __m256i low = _mm256_shuffle_epi8(q1, _mm256_and_si256(codes, mask));
+  const __m256i high = _mm256_shuffle_epi8(q1, _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask));
+  even = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(low)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(low, 1))};
+  odd = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(high)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(high, 1))};
+}
+// Four group scales, each repeated over the eight words of its group.
+inline I16x32 expand_scales(const std::int16_t* p) {
+  const __m256i four = _mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m256i first = _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100,  //
+                                           0x0302030203020302, 0x0302030203020302);
+  const __m256i second = _mm256_setr_epi64x(0x0504050405040504, 0x0504050405040504,  //
+                                            0x0706070607060706, 0x0706070607060706);
+  return {_mm256_shuffle_epi8(four, first), _mm256_shuffle_epi8(four, second)};
+}
+
+inline __m256i i16_from_f32(__m256 a, __m256 b) {
+  const __m256i packed = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+  return _mm256_permute4x64_epi64(packed, 0xD8);
+}
+// rne(value * scale), scale a power of two.
+inline I16x32 i16_from_f16(const std::uint16_t* p, float scale) {
+  const __m256 s = _mm256_set1_ps(scale);
+  __m256 x[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) x[i] = _mm256_mul_ps(_mm256_cvtph_ps(load_128(p + 8 * i)), s);
+  return {i16_from_f32(x[0], x[1]), i16_from_f32(x[2], x[3])};
+}
+inline I16x32 i16_from_bf16(const std::uint16_t* p, float scale) {
+  const __m256 s = _mm256_set1_ps(scale);
+  __m256 x[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_128(p + 8 * i)), 16);
+    x[i] = _mm256_mul_ps(_mm256_castsi256_ps(wide), s);
+  }
+  return {i16_from_f32(x[0], x[1]), i16_from_f32(x[2], x[3])};
+}
+
+// Lane r of the result is the sum of the lanes of p[r].
+inline I32V sum_rows(const Partial* p) {
+  const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0].v, p[1].v), _mm256_hadd_epi32(p[2].v, p[3].v));
+  const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(p[4].v, p[5].v), _mm256_hadd_epi32(p[6].v, p[7].v));
+  return {_mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31))};
+}
+
+// [8 rows][8 pairs] to [8 pairs][8 rows], a pair being 32 bits.
+inline void transpose_pairs(const __m256i* r, std::int16_t* packed) {
+  __m256i a[8], b[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    a[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    a[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+    b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+    b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+    b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(packed + 16 * j), _mm256_permute2x128_si256(b[j], b[4 + j], 0x20));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(packed + 16 * (j + 4)),
+                       _mm256_permute2x128_si256(b[j], b[4 + j], 0x31));
+  }
+}
+inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
+  __m256i first[8], second[8];
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; ++r) {
+    first[r] = rows[r].a;
+    second[r] = rows[r].b;
+  }
+  transpose_pairs(first, packed);
+  transpose_pairs(second, packed + 8 * 16);
+}
+
+}  // namespace
+}  // namespace nibble::kernels::cpu
+
+#include "kernels/cpu/pair_dot.inl"

@@ -1,0 +1,43 @@
+// Weights as the CPU kernels want them: the file's bytes, plus small side arrays that are made at load.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "base/aligned_buffer.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/kernel_table.h"
+
+namespace nibble::kernels::cpu {
+
+// Owns the side arrays that `weights` points to. Costs a quarter byte per code: 2 bytes for each scale byte.
+struct Nvfp4Linear {
+  AlignedBuffer<std::int16_t> scale_q;
+  AlignedBuffer<std::uint8_t> unit;
+  AlignedBuffer<std::uint8_t> is_wide;
+  Nvfp4Weights weights = {};
+};
+struct Rows16Linear {
+  AlignedBuffer<std::uint8_t> unit;
+  Rows16Weights weights = {};
+  bool is_bf16 = false;
+};
+struct Q8Linear {
+  AlignedBuffer<std::uint16_t> scales;
+  Q8Weights weights = {};
+};
+struct F32Linear {
+  F32Weights weights = {};
+};
+
+struct CpuLinear final : Linear {
+  std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, F32Linear> form;
+};
+
+// Refuses what nc1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large tensors
+// are prepared by all threads of the pool.
+Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool);
+
+}  // namespace nibble::kernels::cpu

@@ -1,0 +1,55 @@
+#include "kernels/registry.h"
+
+#include <span>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/none/none.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace nibble::kernels {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&);
+  std::string (*unusable_because)();
+};
+
+Result<std::unique_ptr<Backend>> make_cpu(const BackendOptions& options) {
+  return make_cpu_backend({.isa = options.isa, .n_threads = options.n_threads});
+}
+Result<std::unique_ptr<Backend>> make_reference(const BackendOptions& options) {
+  return make_reference_backend({.n_threads = options.n_threads > 0 ? options.n_threads : 1});
+}
+std::string usable() {
+  return "";
+}
+
+constexpr Entry kBackends[] = {
+    {"cuda", make_cuda_stub, why_no_cuda},
+    {"metal", make_metal_stub, why_no_metal},
+    {"cpu", make_cpu, usable},
+    {"reference", make_reference, usable},
+};
+
+}  // namespace
+
+std::vector<BackendState> backend_states() {
+  std::vector<BackendState> states;
+  for (const Entry& entry : kBackends) states.push_back({entry.name, entry.unusable_because()});
+  return states;
+}
+
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
+  std::string names = "auto";
+  for (const Entry& entry : kBackends) {
+    const bool is_usable = entry.unusable_because().empty();
+    if (entry.name == name || ((name == "auto" || name.empty()) && is_usable)) return entry.make(options);
+    if (is_usable) names += ", " + std::string(entry.name);
+  }
+  return Error{.message = "unknown backend '" + std::string(name) + "'",
+               .found = std::string(name),
+               .expected = "one of: " + names};
+}
+
+}  // namespace nibble::kernels

@@ -1,0 +1,29 @@
+// The backends that nibble knows, in the order in which "auto" tries them. One that is not in this binary is a linked
+// stub that says why (src/kernels/none/), so that asking for it is an answer and not a silent fall-back.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/backend.h"
+
+namespace nibble::kernels {
+
+struct BackendOptions {
+  std::string isa = "auto";  // of the cpu backend
+  int n_threads = 0;         // 0: one per hardware thread
+};
+
+struct BackendState {
+  std::string_view name;
+  std::string unusable_because;  // empty: usable
+};
+std::vector<BackendState> backend_states();
+
+// "auto" is the first usable one of the list.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
+
+}  // namespace nibble::kernels

@@ -1,0 +1,197 @@
+// Attention, rope, norms, gates and look-ups against the reference.
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace nibble::kernels::test {
+namespace {
+
+struct AttentionCase {
+  int head_dim, n_heads, n_kv_heads;
+  std::vector<int> positions;  // of the rows that ask; everything up to the last is stored
+  float gain = 1;              // of the keys: how peaked the softmax is
+  Kind kind = Kind::kGaussian;
+};
+
+void expect_equal_everywhere(const AttentionCase& c, std::uint64_t seed) {
+  Random random(seed);
+  const int n_stored = c.positions.back() + 1, layer = 1;
+  const auto width = static_cast<std::size_t>(c.n_kv_heads) * c.head_dim;
+  std::vector<float> k = random.floats(n_stored * width, c.kind);
+  const std::vector<float> v = random.floats(n_stored * width, c.kind);
+  const std::vector<float> q = random.floats(c.positions.size() * c.n_heads * c.head_dim, c.kind);
+  for (float& x : k) x *= c.gain;
+  const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim,
+                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+  const auto run = [&](Backend& backend) {
+    auto cache = backend.make_kv_cache(
+        {.n_layers = 2, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .capacity = n_stored + 3});
+    std::vector<TokenRow> stored, asking;
+    for (int pos = 0; pos < n_stored; ++pos) stored.push_back({cache.get(), pos});
+    for (const int pos : c.positions) asking.push_back({cache.get(), pos});
+    std::vector<float> out = poisoned(q.size());
+    backend.begin_step(n_stored);
+    backend.store_kv(k.data(), v.data(), stored, layer);
+    backend.attention(q.data(), asking, layer, shape, out.data());
+    for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0);
+    return out;
+  };
+  const std::vector<float> expected = run(reference());
+  for (const auto& backend : all_cpu_backends()) {
+    EXPECT_TRUE(same_bits(run(*backend), expected, q.size(),
+                          backend->description() + ", head_dim " + std::to_string(c.head_dim) + ", keys " +
+                              std::to_string(n_stored) + ", gain " + std::to_string(c.gain)));
+  }
+}
+
+TEST(Attention, EveryHeadDimAndPosition) {
+  std::uint64_t seed = 100;
+  for (const int head_dim : {64, 80, 96, 128, 256, 48, 16, 40}) {
+    for (const int pos : {0, 62, 126, 127, 128, 299}) expect_equal_everywhere({head_dim, 2, 1, {pos}}, ++seed);
+  }
+}
+
+TEST(Attention, GroupedQueriesAndManyRows) {
+  for (const auto& [n_heads, n_kv_heads] : {std::pair{1, 1}, {3, 1}, {4, 4}, {9, 3}, {14, 2}}) {
+    expect_equal_everywhere({64, n_heads, n_kv_heads, {0, 5, 127, 128, 140}}, 200 + n_heads);
+  }
+}
+
+TEST(Attention, PeakedAndFlatSoftmax) {
+  for (const float gain : {0.0F, 0x1p-45F, 0.01F, 10.0F, 300.0F, 1e6F, 1e15F}) {
+    expect_equal_everywhere({64, 2, 2, {100, 290}, gain}, 300);
+  }
+}
+
+TEST(Attention, EveryKindOfValues) {
+  for (int kind = 0; kind < static_cast<int>(Kind::kCount); ++kind) {
+    expect_equal_everywhere({80, 3, 1, {17, 200}, 1.0F, static_cast<Kind>(kind)}, 400);
+  }
+}
+
+// Rows that are stored in pieces, in any grouping, leave the same cache.
+TEST(Attention, ChunksDoNotMatter) {
+  Random random(5);
+  constexpr int kHeadDim = 64, kRows = 150;
+  constexpr std::size_t kFloats = std::size_t{kHeadDim} * kRows;
+  const std::vector<float> k = random.floats(kFloats, Kind::kGaussian), v = random.floats(kFloats, Kind::kGaussian);
+  const std::vector<float> q = random.floats(kFloats, Kind::kGaussian);
+  const AttentionShape shape{.n_heads = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F};
+  const auto run = [&](Backend& backend, int chunk) {
+    auto cache = backend.make_kv_cache({1, 1, kHeadDim, kRows});
+    std::vector<float> out = poisoned(kFloats);
+    for (int first = 0; first < kRows; first += chunk) {
+      std::vector<TokenRow> rows;
+      for (int pos = first; pos < std::min(kRows, first + chunk); ++pos) rows.push_back({cache.get(), pos});
+      const std::size_t at = static_cast<std::size_t>(first) * kHeadDim;
+      backend.begin_step(static_cast<int>(rows.size()));
+      backend.store_kv(k.data() + at, v.data() + at, rows, 0);
+      backend.attention(q.data() + at, rows, 0, shape, out.data() + at);
+    }
+    return out;
+  };
+  const std::vector<float> expected = run(reference(), kRows);
+  for (const auto& backend : all_cpu_backends()) {
+    for (const int chunk : {1, 7, 64, kRows}) {
+      EXPECT_TRUE(same_bits(run(*backend, chunk), expected, kFloats, backend->description()));
+    }
+  }
+}
+
+TEST(Attention, FlagsValuesThatAreNotFinite) {
+  constexpr int kHeadDim = 64;
+  for (const auto& backend : all_cpu_backends()) {
+    auto cache = backend->make_kv_cache({1, 1, kHeadDim, 4});
+    const std::vector<TokenRow> rows = {{cache.get(), 0}, {cache.get(), 1}};
+    std::vector<float> k(2 * kHeadDim, 1.0F), v(2 * kHeadDim, 1.0F), q(2 * kHeadDim, 1.0F), out(2 * kHeadDim);
+    v[kHeadDim + 3] = std::numeric_limits<float>::quiet_NaN();
+    backend->begin_step(2);
+    backend->store_kv(k.data(), v.data(), rows, 0);
+    EXPECT_EQ(backend->end_step()[0], 0);
+    EXPECT_EQ(backend->end_step()[1], 1);
+    q[0] = std::numeric_limits<float>::infinity();
+    backend->begin_step(1);
+    backend->attention(q.data(), std::span(rows).first(1), 0, {1, 1, kHeadDim, 0.125F}, out.data());
+    EXPECT_EQ(backend->end_step()[0], 1);
+  }
+}
+
+TEST(Elementwise, EqualTheReference) {
+  Random random(6);
+  for (const std::size_t n : {1, 5, 16, 100, 255, 256, 257, 576, 1536, 20000}) {
+    for (int kind = 0; kind < static_cast<int>(Kind::kCount); ++kind) {
+      const std::vector<float> x = random.floats(3 * n, static_cast<Kind>(kind));
+      const std::vector<float> y = random.floats(3 * n, Kind::kGaussian);
+      const auto run = [&](Backend& backend, int op) {
+        std::vector<float> out = poisoned(3 * n);
+        if (op == 0) backend.rms_norm(x.data(), y.data(), 3, static_cast<int>(n), 1e-5F, out.data());
+        if (op == 1) backend.silu_mul(x.data(), y.data(), 3 * n, out.data());
+        if (op == 2) {
+          std::ranges::copy(y, out.begin());
+          backend.add(out.data(), x.data(), 3 * n);
+        }
+        return out;
+      };
+      for (int op = 0; op < 3; ++op) {
+        const std::vector<float> expected = run(reference(), op);
+        for (const auto& backend : all_cpu_backends()) {
+          EXPECT_TRUE(same_bits(run(*backend, op), expected, 3 * n,
+                                backend->description() + ", op " + std::to_string(op) + ", n " + std::to_string(n)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Rope, EqualsTheReference) {
+  Random random(7);
+  for (const int head_dim : {16, 64, 80, 128}) {
+    for (const bool interleaved : {false, true}) {
+      const int rotary_dim = head_dim == 80 ? 32 : head_dim;
+      const std::vector<float> table = random.floats(std::size_t{10} * rotary_dim, Kind::kGaussian);
+      const std::vector<float> x = random.floats(std::size_t{15} * head_dim, Kind::kOutliers);
+      const auto run = [&](Backend& backend) {
+        auto rope = backend.make_rope_table(table, rotary_dim, interleaved);
+        std::vector<TokenRow> rows;
+        for (const int pos : {0, 9, 3, 4, 5}) rows.push_back({nullptr, pos});
+        std::vector<float> out = poisoned(x.size());
+        std::ranges::copy(x, out.begin());
+        backend.rope(out.data(), 3, head_dim, rows, *rope);
+        return out;
+      };
+      const std::vector<float> expected = run(reference());
+      for (const auto& backend : all_cpu_backends()) {
+        EXPECT_TRUE(same_bits(run(*backend), expected, x.size(), backend->description()));
+      }
+    }
+  }
+}
+
+TEST(Embed, EveryType) {
+  Random random(8);
+  constexpr std::uint64_t kVocab = 20, kDim = 96;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const std::vector<std::uint8_t> bytes = random.bytes(bytes_of(dtype, kVocab * kDim));
+    const TensorView view{"embedding", dtype, {kDim, kVocab}, std::as_bytes(std::span(bytes))};
+    const std::vector<std::int32_t> tokens = {0, 19, 7, 7, 3, 2, 1};
+    const std::size_t n = tokens.size() * kDim;
+    const auto run = [&](Backend& backend) {
+      const auto embedding = backend.make_embedding(view);
+      std::vector<float> out = poisoned(n);
+      backend.embed(*embedding.value(), tokens, out.data());
+      std::replace_if(
+          out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isnan(x); },
+          1234.0F);  // which NaN it is, is nobody's promise
+      return out;
+    };
+    const std::vector<float> expected = run(reference());
+    for (const auto& backend : all_cpu_backends()) {
+      EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nibble::kernels::test

@@ -1,0 +1,46 @@
+// Random and adversarial operands, and the comparison of a backend with the reference, bit for bit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace nibble::kernels::test {
+
+// What a batch of floats looks like. Each kind exercises another branch of the contract.
+enum class Kind { kGaussian, kOutliers, kZeros, kTiny, kHuge, kOneSigned, kCount };
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  std::uint32_t bits() { return static_cast<std::uint32_t>(engine_()); }
+  int below(int n) { return static_cast<int>(engine_() % static_cast<unsigned>(n)); }
+  float gaussian();
+  std::vector<float> floats(std::size_t n, Kind kind);
+  std::vector<std::uint8_t> bytes(std::size_t n);
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// Every usable instruction set with 1, 2 and 3 threads.
+const std::vector<std::unique_ptr<Backend>>& all_cpu_backends();
+Backend& reference();
+
+// A buffer with `n` floats of room and a guard of kGuard floats beyond, poisoned throughout.
+constexpr std::size_t kGuard = 64;
+std::vector<float> poisoned(std::size_t n);
+
+// Same bits in the first n floats, and nothing written beyond.
+::testing::AssertionResult same_bits(std::span<const float> actual, std::span<const float> expected, std::size_t n,
+                                     const std::string& what);
+
+}  // namespace nibble::kernels::test

@@ -1,0 +1,110 @@
+#include "kernels/cpu/canary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/detect.h"
+#include "kernels/registry.h"
+
+namespace nibble::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+const cpu::KernelTable& scalar_table() {
+  return *cpu::select_isa("scalar").value();
+}
+
+TEST(Canary, EveryInstructionSetSingsTheSame) {
+  for (const std::string_view isa : cpu::isa_names()) {
+    const cpu::KernelTable& table = *cpu::select_isa(isa).value();
+    const cpu::CanaryDigests digests = cpu::canary_digests(table);
+    EXPECT_EQ(digests, cpu::kCanaryDigests) << isa << std::hex << ": {0x" << digests.elementary << ", 0x"
+                                            << digests.linear << ", 0x" << digests.attention << "}";
+    EXPECT_TRUE(cpu::run_canary(table).ok());
+  }
+}
+
+TEST(Canary, RefusesAKernelThatRoundsDifferently) {
+  cpu::KernelTable table = scalar_table();
+  ASSERT_TRUE(cpu::run_canary(table).ok());
+  table.silu_mul = [](const float* gate, const float* up, std::size_t n, float* out) {
+    scalar_table().silu_mul(gate, up, n, out);
+    out[n - 1] = out[n - 1] * (1.0F + 0x1p-22F);
+  };
+  const Status status = cpu::run_canary(table);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message, HasSubstr("cannot keep contract nc1"));
+}
+
+TEST(Canary, RefusesContraction) {
+  cpu::KernelTable table = scalar_table();
+  table.multiply_add_probe = [](float a, float b, float c) { return __builtin_fmaf(a, b, c); };
+  const Status status = cpu::run_canary(table);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message, HasSubstr("contracts"));
+}
+
+#if defined(__SSE__)
+TEST(Canary, RefusesFlushedSubnormalsAndOtherRounding) {
+  const unsigned before = __builtin_ia32_stmxcsr();
+  for (const unsigned bits : {0x8000U, 0x0040U, 0x8040U}) {  // FTZ, DAZ, both
+    __builtin_ia32_ldmxcsr(before | bits);
+    const Status status = cpu::run_canary(scalar_table());
+    __builtin_ia32_ldmxcsr(before);
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message, HasSubstr("subnormal"));
+  }
+  for (const unsigned mode : {0x2000U, 0x4000U, 0x6000U}) {  // down, up, toward zero
+    __builtin_ia32_ldmxcsr(before | mode);
+    const Status status = cpu::run_canary(scalar_table());
+    __builtin_ia32_ldmxcsr(before);
+    ASSERT_FALSE(status.ok()) << mode;
+    EXPECT_THAT(status.error().message, HasSubstr("rounded to nearest"));
+  }
+}
+#endif
+
+TEST(SelectIsa, NamesWhatIsThereAndRefusesTheRest) {
+  EXPECT_EQ(cpu::isa_names().back(), "scalar");
+  for (const cpu::IsaState& state : cpu::isa_states()) {
+    const auto table = cpu::select_isa(state.name);
+    ASSERT_EQ(table.ok(), state.unusable_because.empty());
+    if (table.ok()) continue;
+    EXPECT_THAT(table.error().message, HasSubstr("cannot be used"));
+  }
+  const auto unknown = cpu::select_isa("abacus");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().expected, HasSubstr("scalar"));
+}
+
+TEST(SelectIsa, TheEnvironmentDecidesOnlyWhereNothingIsAsked) {
+  const std::string best(cpu::isa_names().front());
+  ASSERT_EQ(setenv("NIBBLE_ISA", "scalar", 1), 0);
+  EXPECT_STREQ(cpu::select_isa("auto").value()->isa, "scalar");
+  EXPECT_EQ(cpu::select_isa(best).value()->isa, best);
+  ASSERT_EQ(setenv("NIBBLE_ISA", "abacus", 1), 0);
+  EXPECT_FALSE(cpu::select_isa("").ok());
+  ASSERT_EQ(unsetenv("NIBBLE_ISA"), 0);
+  EXPECT_EQ(cpu::select_isa("auto").value()->isa, best);
+}
+
+TEST(Registry, AbsentBackendsSayWhy) {
+  for (const char* name : {"cuda", "metal"}) {
+    const auto backend = make_backend(name, {});
+    ASSERT_FALSE(backend.ok());
+    EXPECT_THAT(backend.error().message, HasSubstr("not built into this binary"));
+  }
+  EXPECT_FALSE(make_backend("abacus", {}).ok());
+  EXPECT_FALSE(make_backend("cpu", {.n_threads = -1}).ok());
+  const auto backend = make_backend("auto", {.isa = "scalar", .n_threads = 2});
+  ASSERT_TRUE(backend.ok());
+  EXPECT_EQ((*backend)->description(), "cpu scalar, 2 threads");
+}
+
+}  // namespace
+}  // namespace nibble::kernels

@@ -1,0 +1,294 @@
+// Linear layers of every weight type against the reference.
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "format/half.h"
+#include "tests/kernels/backend_fixture.h"
+
+namespace nibble::kernels::test {
+namespace {
+
+struct LinearShape {
+  int n_in, n_out, n_rows;
+};
+
+// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile; rows around a group.
+std::vector<LinearShape> shapes(int k_step) {
+  std::vector<LinearShape> out;
+  for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536}) {
+    if (n_in % k_step != 0) continue;
+    out.push_back({n_in, 17, 1});
+    out.push_back({n_in, 17, 3});
+  }
+  for (const int n_out : {1, 3, 15, 16, 17, 49, 100}) {
+    out.push_back({96, n_out, 1});
+    out.push_back({96, n_out, 2});
+  }
+  for (const int n_rows : {1, 2, 3, 7, 8, 9, 16, 17, 33}) out.push_back({160, 33, n_rows});
+  return out;
+}
+
+// What the reference computes, and the same from every instruction set and thread count.
+void expect_equal_everywhere(const WeightSource& source, const LinearShape& shape, std::span<const float> x,
+                             const float* bias, const std::string& what) {
+  const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
+  const auto run = [&](Backend& backend) {
+    auto linear = backend.make_linear(source);
+    auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
+    std::vector<float> out = poisoned(n);
+    backend.begin_step(shape.n_rows);
+    backend.prepare_input(x.data(), shape.n_rows, *input);
+    backend.linear(*input, *linear.value(), bias, out.data());
+    for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
+    return out;
+  };
+  const std::vector<float> expected = run(reference());
+  for (const auto& backend : all_cpu_backends()) {
+    EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description() + ", " + what));
+  }
+}
+
+std::string name_of(const LinearShape& s, Kind kind) {
+  return "K " + std::to_string(s.n_in) + ", outputs " + std::to_string(s.n_out) + ", rows " + std::to_string(s.n_rows) +
+         ", kind " + std::to_string(static_cast<int>(kind));
+}
+
+std::vector<float> activations(Random& random, const LinearShape& shape, Kind kind) {
+  return random.floats(static_cast<std::size_t>(shape.n_rows) * shape.n_in, kind);
+}
+
+Kind any_kind(Random& random) {
+  return static_cast<Kind>(random.below(static_cast<int>(Kind::kCount)));
+}
+
+// --- NVFP4 ---
+
+enum class Scales {
+  kLikely,      // three octaves
+  kAny,         // signs, subnormals, zeros, every octave
+  kWideSpread,  // one row in twenty spans all octaves
+  kZeroed,
+};
+
+struct Nvfp4Operand {
+  std::vector<std::uint8_t> codes, scales;
+  Nvfp4View view;
+};
+
+std::uint8_t random_scale(Random& random, Scales kind, std::size_t row) {
+  switch (kind) {
+    case Scales::kLikely:
+      return static_cast<std::uint8_t>(72 + random.below(24));
+    case Scales::kAny: {
+      const auto byte = static_cast<std::uint8_t>(random.bits());
+      return (byte & 0x7F) == 0x7F ? byte & 0xFE : byte;
+    }
+    case Scales::kWideSpread:
+      return static_cast<std::uint8_t>(row % 20 == 5 && random.below(2) == 0 ? random.below(16) : 0x7E);
+    case Scales::kZeroed:
+      break;
+  }
+  return random.below(2) == 0 ? 0 : 0x80;
+}
+
+Nvfp4Operand make_nvfp4(Random& random, const LinearShape& shape, Scales kind, float tensor_scale) {
+  const std::size_t n = static_cast<std::size_t>(shape.n_out) * shape.n_in;
+  Nvfp4Operand w{random.bytes(n / 2), std::vector<std::uint8_t>(n / 16), {}};
+  for (std::size_t i = 0; i < w.scales.size(); ++i) {
+    w.scales[i] = random_scale(random, kind, i / (static_cast<std::size_t>(shape.n_in) / 16));
+  }
+  w.view = {"w",
+            static_cast<std::uint64_t>(shape.n_out),
+            static_cast<std::uint64_t>(shape.n_in),
+            w.codes,
+            w.scales,
+            tensor_scale,
+            {}};
+  return w;
+}
+
+TEST(LinearNvfp4, EqualsTheReference) {
+  Random random(1);
+  for (const LinearShape& shape : shapes(16)) {
+    for (const Scales scales : {Scales::kLikely, Scales::kAny, Scales::kWideSpread}) {
+      const Kind kind = any_kind(random);
+      const Nvfp4Operand w = make_nvfp4(random, shape, scales, 0.0123F);
+      const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
+      expect_equal_everywhere(w.view, shape, activations(random, shape, kind),
+                              random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind));
+    }
+  }
+}
+
+TEST(LinearNvfp4, EveryKindOfActivations) {
+  Random random(2);
+  for (int kind = 0; kind < static_cast<int>(Kind::kCount); ++kind) {
+    for (const int n_rows : {1, 5}) {
+      const LinearShape shape{272, 21, n_rows};
+      const Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 1.0F);
+      expect_equal_everywhere(w.view, shape, activations(random, shape, static_cast<Kind>(kind)), nullptr,
+                              name_of(shape, static_cast<Kind>(kind)));
+    }
+  }
+}
+
+// The largest sums that the int32 route must hold: all codes 6, scales seven octaves apart, activations at their bound.
+TEST(LinearNvfp4, OneSignedAtTheBound) {
+  Random random(3);
+  for (const std::uint8_t code : {0x77, 0xFF}) {
+    for (const int low_scale : {7, 8, 15, 16, 71}) {
+      for (const int n_rows : {1, 9}) {
+        const LinearShape shape{256, 16, n_rows};
+        Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 0x1p-42F);
+        std::ranges::fill(w.codes, code);
+        for (std::size_t i = 0; i < w.scales.size(); ++i) {
+          const int high = std::min(low_scale / 8 * 8 + 63, 0x7E);  // mantissa 15, seven octaves up
+          w.scales[i] = static_cast<std::uint8_t>(i % 4 == 0 ? low_scale : high);
+        }
+        const std::vector<float> x(static_cast<std::size_t>(n_rows) * shape.n_in, 1.0F);
+        expect_equal_everywhere(w.view, shape, x, nullptr, "bound, scale " + std::to_string(low_scale));
+      }
+    }
+  }
+}
+
+TEST(LinearNvfp4, ZeroScalesAndExtremeTensorScales) {
+  Random random(4);
+  for (const float tensor_scale : {0x1p-42F, 0x1p+42F, 1.0F}) {
+    for (const Scales scales : {Scales::kZeroed, Scales::kAny}) {
+      const LinearShape shape{112, 19, 3};
+      const Nvfp4Operand w = make_nvfp4(random, shape, scales, tensor_scale);
+      expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kGaussian), nullptr,
+                              "tensor scale " + std::to_string(tensor_scale));
+    }
+  }
+}
+
+TEST(LinearNvfp4, RefusesTensorScalesThatNc1CannotCompute) {
+  Random random(5);
+  for (const float tensor_scale : {0x1p-43F, 0x1p+43F, 0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    const Nvfp4Operand w = make_nvfp4(random, {16, 4, 1}, Scales::kLikely, tensor_scale);
+    for (const auto& backend : all_cpu_backends()) {
+      const auto linear = backend->make_linear(w.view);
+      ASSERT_FALSE(linear.ok());
+      EXPECT_EQ(linear.error().tensor, "w");
+      EXPECT_NE(linear.error().message.find("tensor scale"), std::string::npos);
+    }
+  }
+}
+
+// --- F16, BF16, F32, Q8_0 ---
+
+struct RowsOperand {
+  std::vector<std::uint8_t> bytes;
+  TensorView view;
+};
+
+TensorView view_of(std::span<const std::uint8_t> bytes, DType dtype, const LinearShape& shape) {
+  return {"rows",
+          dtype,
+          {static_cast<std::uint64_t>(shape.n_in), static_cast<std::uint64_t>(shape.n_out)},
+          std::as_bytes(bytes)};
+}
+
+RowsOperand make_rows(DType dtype, const LinearShape& shape, std::span<const float> values) {
+  RowsOperand w;
+  w.bytes.resize(bytes_of(dtype, values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint16_t half = dtype == DType::kF16 ? format::f32_to_f16(values[i]) : format::f32_to_bf16(values[i]);
+    if (dtype == DType::kF32) std::memcpy(w.bytes.data() + 4 * i, &values[i], 4);
+    if (dtype != DType::kF32) std::memcpy(w.bytes.data() + 2 * i, &half, 2);
+  }
+  w.view = view_of(w.bytes, dtype, shape);
+  return w;
+}
+
+TEST(LinearRows, F16AndBF16AndF32EqualTheReference) {
+  Random random(6);
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+    for (LinearShape shape : shapes(16)) {
+      if (shape.n_rows == 3) shape.n_in += 5;  // these take any K
+      const Kind kind_of_weights = any_kind(random), kind = any_kind(random);
+      std::vector<float> w = random.floats(static_cast<std::size_t>(shape.n_out) * shape.n_in, kind_of_weights);
+      if (kind_of_weights == Kind::kHuge) {
+        for (float& value : w) value *= 0x1p-26F;  // the top octaves of f16
+      }
+      const RowsOperand rows = make_rows(dtype, shape, w);
+      const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
+      expect_equal_everywhere(rows.view, shape, activations(random, shape, kind),
+                              random.below(2) == 0 ? bias.data() : nullptr,
+                              std::string(dtype_name(dtype)) + ", " + name_of(shape, kind));
+    }
+  }
+}
+
+// Subnormal weights, and magnitudes that round up to the next unit.
+TEST(LinearRows, EdgesOfTheUnit) {
+  Random random(7);
+  const LinearShape shape{64, 40, 2};
+  std::vector<float> w(static_cast<std::size_t>(shape.n_out) * shape.n_in);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const std::size_t row = i / shape.n_in;
+    const float tops[] = {0x1.FFCp+0F, 0x1.FEp+0F, 0x1p+0F, 0x1p-60F, 0x1.8p-24F};
+    w[i] = i % 7 == 0 ? tops[row % 5] : random.gaussian() * (row % 5 == 3 ? 0x1p-62F : 0x1p-24F);
+  }
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const RowsOperand rows = make_rows(dtype, shape, w);
+    expect_equal_everywhere(rows.view, shape, activations(random, shape, Kind::kGaussian), nullptr,
+                            "unit edges, " + std::string(dtype_name(dtype)));
+  }
+}
+
+TEST(LinearRows, RefusesNonFiniteWeights) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<float> w(std::size_t{3} * 70, 0.5F);
+      w.back() = bad;
+      const RowsOperand rows = make_rows(dtype, {70, 3, 1}, w);
+      for (const auto& backend : all_cpu_backends()) {
+        const auto linear = backend->make_linear(rows.view);
+        ASSERT_FALSE(linear.ok());
+        EXPECT_EQ(linear.error().message, "weights are not finite");
+        EXPECT_EQ(linear.error().tensor, "rows");
+      }
+    }
+  }
+}
+
+TEST(LinearRows, RefusesTypesWithoutAKernel) {
+  const std::vector<std::uint8_t> bytes(18);
+  const auto linear = all_cpu_backends().front()->make_linear(view_of(bytes, DType::kQ4_0, {32, 1, 1}));
+  ASSERT_FALSE(linear.ok());
+  EXPECT_EQ(linear.error().found, "Q4_0");
+}
+
+TEST(LinearQ8, EqualsTheReference) {
+  Random random(8);
+  for (const LinearShape& shape : shapes(32)) {
+    std::vector<std::uint8_t> bytes = random.bytes(bytes_of(DType::kQ8_0, std::uint64_t(shape.n_out) * shape.n_in));
+    for (std::size_t block = 0; block < bytes.size(); block += 34) {
+      std::uint16_t scale = format::f32_to_f16(random.gaussian() * 0.01F);
+      if (random.below(8) == 0) scale = static_cast<std::uint16_t>(random.below(0x400));  // subnormal or zero
+      std::memcpy(bytes.data() + block, &scale, 2);
+    }
+    const Kind kind = any_kind(random);
+    expect_equal_everywhere(view_of(bytes, DType::kQ8_0, shape), shape, activations(random, shape, kind), nullptr,
+                            "Q8_0, " + name_of(shape, kind));
+  }
+}
+
+TEST(LinearInput, FlagsRowsThatAreNotFinite) {
+  for (const auto& backend : all_cpu_backends()) {
+    std::vector<float> x(std::size_t{3} * 80, 1.0F);
+    x[80 + 79] = std::numeric_limits<float>::infinity();
+    auto input = backend->make_linear_input(3, 80);
+    backend->begin_step(3);
+    backend->prepare_input(x.data(), 3, *input);
+    const auto flags = backend->end_step();
+    EXPECT_EQ(std::vector<std::uint8_t>(flags.begin(), flags.end()), (std::vector<std::uint8_t>{0, 1, 0}));
+  }
+}
+
+}  // namespace
+}  // namespace nibble::kernels::test
