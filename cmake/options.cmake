@@ -19,6 +19,9 @@ if(NIBBLE_SANITIZE)
   add_compile_options(-fsanitize=${NIBBLE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${NIBBLE_SANITIZE})
 endif()
+if(NIBBLE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries, without which a fuzzer sees only its entry
+endif()
 
 find_program(NIBBLE_CCACHE ccache)
 if(NIBBLE_CCACHE)

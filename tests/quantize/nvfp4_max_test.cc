@@ -97,5 +97,18 @@ TEST(Nvfp4Max, CodesAreDividedByTheRoundedScale) {
   EXPECT_EQ(row.codes[1], 0x06);
 }
 
+TEST(Nvfp4Max, DividesInsteadOfMultiplyingByTheReciprocal) {
+  // Scale 448, divisor 0.9375 exactly: 1.25, 2.5 and 5 are ties that go down, and 1/0.9375 is rounded up.
+  std::vector<float> weights(16, 0.0F);
+  weights[0] = 5.625F;
+  weights[1] = 1.25F * 0.9375F;
+  weights[2] = 2.5F * 0.9375F;
+  weights[3] = 5.0F * 0.9375F;
+  const Row row = quantize(weights, max_tensor_scale(5.625F));
+  EXPECT_EQ(row.scales[0], 0x7E);
+  EXPECT_EQ(row.codes[0], 0x27);
+  EXPECT_EQ(row.codes[1], 0x64);
+}
+
 }  // namespace
 }  // namespace nibble
