@@ -11,11 +11,12 @@ namespace nibble {
 namespace {
 
 std::vector<Nvfp4View> check_load_time(const GgufFile& file, ThreadPool* pool, std::vector<Error>& faults) {
-  check_nvfp4_metadata(file, faults);
+  const Nvfp4Rules rules = check_nvfp4_metadata(file, faults);
   std::vector<Nvfp4View> views;
   for (const TensorView& tensor : file.tensors()) {
+    if (faults.size() >= kMaxFaults) break;
     if (tensor.dtype != DType::kNVFP4_E2M1) continue;
-    if (std::optional<Nvfp4View> view = check_nvfp4_weight(file, tensor, pool, faults)) views.push_back(*view);
+    if (std::optional<Nvfp4View> view = check_nvfp4_weight(file, tensor, rules, pool, faults)) views.push_back(*view);
   }
   std::sort(views.begin(), views.end(), [](const Nvfp4View& a, const Nvfp4View& b) { return a.name < b.name; });
   return views;
@@ -67,6 +68,10 @@ CheckReport verify_checkpoint(const GgufFile& file, ThreadPool* pool,
   CheckReport report;
   check_load_time(file, pool, report.faults);
   for (const TensorView& tensor : file.tensors()) {
+    if (report.faults.size() >= kMaxFaults) {
+      report.faults.push_back(Error{.message = "there are more faults than these", .file = file.path()});
+      break;
+    }
     check_finite(file, tensor, pool, report.faults);
     ++report.n_tensors;
     report.n_bytes += tensor.bytes.size();

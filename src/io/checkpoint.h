@@ -49,7 +49,8 @@ struct CheckReport {
   bool ok() const { return faults.empty(); }
 };
 
-// All faults of an open file: the load-time checks, then every float and every block scale that is not finite.
+// All faults of an open file (of kMaxFaults or more, the first): the load-time checks, then every float and every block
+// scale that is not finite.
 // `progress`, if set, hears the bytes checked so far.
 CheckReport verify_checkpoint(const GgufFile& file, ThreadPool* pool = nullptr,
                               const std::function<void(std::uint64_t)>& progress = {});

@@ -39,22 +39,23 @@ class Parser {
     return Error{.message = std::move(message), .file = part_.path, .tensor = printable(subject)};
   }
 
-  Error truncated(std::string_view what, std::uint64_t need) const {
-    Error error = fault(fmt::format("the file ends inside {}", what));
+  Error truncated(std::string_view what, std::uint64_t need, std::string_view subject) const {
+    Error error = fault(fmt::format("the file ends inside {}", what), subject);
     error.found = fmt::format("{} bytes left at offset {} of {}", bytes_.size() - at_, at_, bytes_.size());
     error.expected = fmt::format("{} bytes", need);
     error.hint = "the file is cut off or damaged; fetch or write it again";
     return error;
   }
 
-  Status require(std::uint64_t need, std::string_view what) const {
-    if (need > bytes_.size() - at_) return truncated(what, need);
-    return {ok_status()};
+  // `what` and `subject` are words for the Error; none are made before something is wrong.
+  Status require(std::uint64_t need, std::string_view what, std::string_view subject = {}) const {
+    if (need > bytes_.size() - at_) return truncated(what, need, subject);
+    return ok_status();
   }
 
   template <typename T>
-  Status read(T* value, std::string_view what) {
-    NIBBLE_TRY(require(sizeof(T), what));
+  Status read(T* value, std::string_view what, std::string_view subject = {}) {
+    NIBBLE_TRY(require(sizeof(T), what, subject));
     std::memcpy(value, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
     return ok_status();
@@ -182,7 +183,7 @@ Status Parser::parse_metadata(std::uint64_t n_entries) {
 
 Status Parser::read_type(GgufType* type, std::string_view key) {
   std::uint32_t id = 0;
-  NIBBLE_TRY(read(&id, fmt::format("the type of the metadata value \"{}\"", printable(key))));
+  NIBBLE_TRY(read(&id, "the type of a metadata value", key));
   if (id > static_cast<std::uint32_t>(GgufType::kF64)) {
     Error error = fault("a metadata value has an unknown type", key);
     error.found = fmt::format("type {}", id);
@@ -196,23 +197,18 @@ Status Parser::read_type(GgufType* type, std::string_view key) {
 Status Parser::skip_value(GgufType type, std::string_view key, int depth) {
   if (type == GgufType::kString) return skip_string(key);
   if (type == GgufType::kArray) return skip_array(key, depth);
-  NIBBLE_TRY(require(gguf_scalar_bytes(type), fmt::format("the metadata value \"{}\"", printable(key))));
+  NIBBLE_TRY(require(gguf_scalar_bytes(type), "a metadata value", key));
   if (type == GgufType::kBool) NIBBLE_TRY(check_bools(1, key));
   at_ += gguf_scalar_bytes(type);
   return ok_status();
 }
 
 Status Parser::skip_string(std::string_view key) {
-  // No words are made before something is wrong: a vocabulary has hundreds of thousands of strings.
   std::uint64_t length = 0;
-  if (bytes_.size() - at_ >= sizeof length) {
-    std::memcpy(&length, bytes_.data() + at_, sizeof length);
-    if (length <= bytes_.size() - at_ - sizeof length) {
-      at_ += sizeof length + length;
-      return ok_status();
-    }
-  }
-  return truncated(fmt::format("a string of the metadata value \"{}\"", printable(key)), length);
+  NIBBLE_TRY(read(&length, "the length of a metadata string", key));
+  NIBBLE_TRY(require(length, "a metadata string", key));
+  at_ += length;
+  return ok_status();
 }
 
 Status Parser::skip_array(std::string_view key, int depth) {
@@ -221,9 +217,8 @@ Status Parser::skip_array(std::string_view key, int depth) {
   }
   GgufType element{};
   NIBBLE_TRY(read_type(&element, key));
-  const std::string what = fmt::format("the array \"{}\"", printable(key));
   std::uint64_t count = 0;
-  NIBBLE_TRY(read(&count, what));
+  NIBBLE_TRY(read(&count, "the length of a metadata array", key));
   const std::uint64_t scalar = gguf_scalar_bytes(element);
   const std::uint64_t least = scalar != 0 ? scalar : element == GgufType::kString ? 8 : 12;
   if (count > (bytes_.size() - at_) / least) {

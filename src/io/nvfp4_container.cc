@@ -61,13 +61,8 @@ void check_weight_precision(const GgufFile& file, std::vector<Error>& faults) {
   }
 }
 
-// Whether activations are announced as NVFP4, which every NVFP4 weight must then have an input scale for.
-bool announces_input_scales(const GgufFile& file) {
-  const Result<std::optional<std::string_view>> precision = file.find_string(kActivationPrecisionKey);
-  return precision.ok() && *precision == "nvfp4";
-}
-
-void check_activation_precision(const GgufFile& file, std::vector<Error>& faults) {
+// True where activations are announced as NVFP4: every weight then has its input scale.
+bool check_activation_precision(const GgufFile& file, std::vector<Error>& faults) {
   const std::optional<std::string_view> precision = string_of(file, kActivationPrecisionKey, faults);
   if (precision && *precision != "f16" && *precision != "nvfp4") {
     faults.push_back(fault(file, kActivationPrecisionKey, "this activation precision is not supported",
@@ -76,6 +71,7 @@ void check_activation_precision(const GgufFile& file, std::vector<Error>& faults
   if (precision == "nvfp4" && !has_nvfp4(file)) {
     faults.push_back(fault(file, kActivationPrecisionKey, "NVFP4 activations are announced without NVFP4 weights"));
   }
+  return precision == "nvfp4";
 }
 
 void check_sha256_form(const GgufFile& file, std::string_view key, std::vector<Error>& faults) {
@@ -101,6 +97,7 @@ void check_recipe(const GgufFile& file, std::vector<Error>& faults) {
 // A companion must have its weight, and the private 8-bit type is used by companions only.
 void check_orphans(const GgufFile& file, std::vector<Error>& faults) {
   for (const TensorView& tensor : file.tensors()) {
+    if (faults.size() >= kMaxFaults) return;
     bool companion = false;
     for (const std::string_view suffix : {kScaleSuffix, kTensorScaleSuffix, kInputScaleSuffix}) {
       if (!tensor.name.ends_with(suffix)) continue;
@@ -179,27 +176,23 @@ std::optional<float> check_scalar(const GgufFile& file, const TensorView& weight
   return std::nullopt;
 }
 
-bool check_range(const GgufFile& file, const TensorView& weight, float tensor_scale, std::vector<Error>& faults) {
-  const Result<Contract> contract = contract_of(file);
-  if (!contract.ok() || *contract != Contract::kNc1) return true;
-  if (tensor_scale >= kMinTensorScale && tensor_scale <= kMaxTensorScale) return true;
+void check_range(const GgufFile& file, const TensorView& weight, float tensor_scale, std::vector<Error>& faults) {
+  if (tensor_scale >= kMinTensorScale && tensor_scale <= kMaxTensorScale) return;
   faults.push_back(fault(file, std::string(weight.name) + std::string(kTensorScaleSuffix),
                          fmt::format("the tensor scale of {} is out of the range of nc1", printable(weight.name)),
                          fmt::format("{}", tensor_scale), "2^-42 to 2^42"));
-  return false;
 }
 
-bool check_input_scale_presence(const GgufFile& file, const TensorView& weight, std::vector<Error>& faults) {
+void check_input_scale_presence(const GgufFile& file, const TensorView& weight, bool announced,
+                                std::vector<Error>& faults) {
   const std::string name = std::string(weight.name) + std::string(kInputScaleSuffix);
-  const bool announced = announces_input_scales(file);
   const bool present = file.find_tensor(name) != nullptr;
-  if (announced == present) return true;
+  if (announced == present) return;
   faults.push_back(
       fault(file, name,
             fmt::format("the input scale of {} does not match {}", printable(weight.name), kActivationPrecisionKey),
             present ? "an input scale" : "no input scale",
             announced ? "one, for NVFP4 activations" : "none, for f16 activations"));
-  return false;
 }
 
 std::span<const std::uint8_t> as_u8(std::span<const std::byte> bytes) {
@@ -231,27 +224,30 @@ Result<Contract> contract_of(const GgufFile& file) {
   return declares_muser ? Contract::kNc1F16 : Contract::kNc1;
 }
 
-void check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults) {
+Nvfp4Rules check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults) {
+  Nvfp4Rules rules;
   Result<Contract> contract = contract_of(file);
+  rules.bounded_tensor_scale = contract.ok() && *contract == Contract::kNc1;
   if (!contract.ok()) faults.push_back(std::move(contract).error());
   check_weight_precision(file, faults);
-  check_activation_precision(file, faults);
+  rules.input_scales = check_activation_precision(file, faults);
   check_schema(file, faults);
   check_recipe(file, faults);
   check_sha256_form(file, kArtifactSha256Key, faults);
   check_sha256_form(file, kSourceSha256Key, faults);
   check_orphans(file, faults);
+  return rules;
 }
 
-std::optional<Nvfp4View> check_nvfp4_weight(const GgufFile& file, const TensorView& weight, ThreadPool* pool,
-                                            std::vector<Error>& faults) {
+std::optional<Nvfp4View> check_nvfp4_weight(const GgufFile& file, const TensorView& weight, const Nvfp4Rules& rules,
+                                            ThreadPool* pool, std::vector<Error>& faults) {
   if (!check_geometry(file, weight, faults)) return std::nullopt;
   const std::size_t n_before = faults.size();
   const TensorView* scales = check_scales(file, weight, pool, faults);
   const std::optional<float> tensor_scale = check_scalar(file, weight, kTensorScaleSuffix, false, faults);
   const std::optional<float> input_scale_inv = check_scalar(file, weight, kInputScaleSuffix, true, faults);
-  check_input_scale_presence(file, weight, faults);
-  if (tensor_scale) check_range(file, weight, *tensor_scale, faults);
+  check_input_scale_presence(file, weight, rules.input_scales, faults);
+  if (tensor_scale && rules.bounded_tensor_scale) check_range(file, weight, *tensor_scale, faults);
   if (faults.size() != n_before) return std::nullopt;
   return Nvfp4View{.name = weight.name,
                    .rows = weight.rows(),

@@ -42,11 +42,20 @@ std::string_view contract_name(Contract contract);
 // By the key nibble.contract; without it nc1-f16 where any muser.* key is declared, otherwise nc1.
 Result<Contract> contract_of(const GgufFile& file);
 
+// A damaged file may have a fault in each of a million tensors; nobody reads more than these.
+constexpr std::size_t kMaxFaults = 1000;
+
+// What a file's metadata demands of each of its NVFP4 weights.
+struct Nvfp4Rules {
+  bool input_scales = false;         // an input scale is announced: each weight has one, otherwise none has
+  bool bounded_tensor_scale = true;  // contract nc1
+};
+
 // The file's metadata against its tensors: precisions, schema, digests, contract, companions without their weight.
-void check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults);
+Nvfp4Rules check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults);
 
 // Every check of one weight of dtype NVFP4_E2M1; the view only if there was no fault. `pool` may be null.
-std::optional<Nvfp4View> check_nvfp4_weight(const GgufFile& file, const TensorView& weight, ThreadPool* pool,
-                                            std::vector<Error>& faults);
+std::optional<Nvfp4View> check_nvfp4_weight(const GgufFile& file, const TensorView& weight, const Nvfp4Rules& rules,
+                                            ThreadPool* pool, std::vector<Error>& faults);
 
 }  // namespace nibble

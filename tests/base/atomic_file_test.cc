@@ -2,17 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
-
+#include "tests/base/file_size_limit.h"
 #include "tests/base/temp_dir.h"
 
 namespace nibble {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FileSizeLimit;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::read_file;
@@ -27,26 +26,6 @@ std::string content(const std::string& path) {
   const std::vector<char> read = read_file(path);
   return {read.begin(), read.end()};
 }
-
-// No file may grow beyond `limit` bytes while this lives: what a full disk looks like to a writer.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t limit) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit lowered{limit, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &lowered);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit old_{};
-  void (*old_handler_)(int);
-};
 
 TEST(AtomicFile, AppearsWhenItIsCommitted) {
   const TempDir dir;

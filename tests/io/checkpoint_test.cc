@@ -271,6 +271,18 @@ TEST(Checkpoint, VerifyListsEveryFault) {
   EXPECT_THAT(verify_checkpoint(*file).faults, SizeIs(4));
 }
 
+TEST(Checkpoint, VerifyStopsListingAtSomePoint) {
+  GgufBuilder builder;
+  for (int i = 0; i < 3000; ++i) {
+    builder.add_tensor("t" + std::to_string(i), 0, {1}, bytes_of_floats({std::numeric_limits<float>::infinity()}));
+  }
+  const Bytes bytes = builder.build();
+  const Result<GgufFile> file = GgufFile::from_memory(bytes.span(), "test.gguf");
+  const std::vector<Error> faults = verify_checkpoint(*file).faults;
+  ASSERT_THAT(faults, SizeIs(kMaxFaults + 1));
+  EXPECT_EQ(faults.back().message, "there are more faults than these");
+}
+
 TEST(Checkpoint, VerifyFindsNonFiniteFloats) {
   const auto verify = [](std::uint32_t type, const std::vector<std::uint64_t>& dims, const Bytes& data) {
     const Bytes bytes = GgufBuilder().add_tensor("w", type, dims, data).build();

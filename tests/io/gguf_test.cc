@@ -139,8 +139,9 @@ TEST(Gguf, RefusesImpossibleCounts) {
     return GgufBuilder().add_entry("a", 9, Bytes().put(type).put(count).put<std::uint64_t>(0)).build();
   };
   for (std::uint32_t type : {0U, 4U, 8U, 9U, 12U}) expect_refused(array(type, kHuge), "longer than the file");
-  expect_refused(GgufBuilder().add_entry("s", 8, Bytes().put(kHuge)).build(), "ends inside a string");
-  expect_refused(GgufBuilder().add_entry("s", 8, Bytes().put(~std::uint64_t{0})).build(), "ends inside a string");
+  expect_refused(GgufBuilder().add_entry("s", 8, Bytes().put(kHuge)).build(), "ends inside a metadata string");
+  expect_refused(GgufBuilder().add_entry("s", 8, Bytes().put(~std::uint64_t{0})).build(),
+                 "ends inside a metadata string");
   expect_refused(GgufBuilder().add_entry("", 4, Bytes().put(1U)).build(), "impossible length");
 }
 

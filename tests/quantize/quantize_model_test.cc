@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "io/checkpoint.h"
+#include "tests/base/file_size_limit.h"
 #include "tests/base/temp_dir.h"
 #include "tests/io/gguf_builder.h"
 
@@ -185,6 +186,19 @@ TEST_F(QuantizeModel, StopsOnRequestAndLeavesNothing) {
   expect_refused(small_model().build(), "stopped on request",
                  {.progress = [&](const QuantizeProgress&) { return ++calls < 3; }});
   EXPECT_EQ(calls, 3);
+}
+
+TEST_F(QuantizeModel, AFullDiskLeavesNothing) {
+  ThreadPool pool(2);
+  const std::string path = dir_.write("source.gguf", small_model().build().span());
+  for (const rlim_t limit : {100U, 1000U, 2000U, 3000U}) {  // in the header, and in one tensor or another
+    const testing::FileSizeLimit full(limit);
+    const Result<QuantizeSummary> summary = quantize_model(path, output(), {}, pool);
+    ASSERT_FALSE(summary.ok()) << limit;
+    EXPECT_THAT(summary.error().message, HasSubstr("the disk is full"));
+    EXPECT_THAT(summary.error().found, HasSubstr(std::to_string(limit) + " bytes written"));
+    EXPECT_THAT(dir_.names(), ElementsAre("source.gguf"));
+  }
 }
 
 TEST_F(QuantizeModel, RefusesToOverwriteItsSource) {
