@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tests/text/small_vocabulary.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace nibble::text::fuzz {
 

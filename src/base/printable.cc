@@ -1,26 +1,9 @@
 #include "base/printable.h"
 
+#include "base/utf8.h"
+
 namespace nibble {
 namespace {
-
-// Length of the valid UTF-8 sequence at the start of `text`, 0 where there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
-                             : (lead & 0xF0) == 0xE0        ? 3
-                             : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                            : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned second = byte(1);
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool out_of_range = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
-  return overlong || out_of_range ? 0 : length;
-}
 
 bool is_control(std::string_view sequence) {
   const auto first = static_cast<unsigned char>(sequence[0]);
@@ -35,10 +18,10 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string out;
   while (!text.empty()) {
     if (out.size() >= max_bytes) return out + "...";
-    const std::size_t length = utf8_length(text);
-    if (length != 0 && !is_control(text.substr(0, length))) {
-      out += text.substr(0, length);
-      text.remove_prefix(length);
+    const Utf8Step step = next_utf8(text);
+    if (step.kind == Utf8Step::Kind::kCharacter && !is_control(text.substr(0, step.length))) {
+      out += text.substr(0, step.length);
+      text.remove_prefix(step.length);
       continue;
     }
     const auto byte = static_cast<unsigned char>(text[0]);

@@ -7,7 +7,7 @@
 #include <queue>
 #include <utility>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace nibble::text {
 namespace {

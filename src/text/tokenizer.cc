@@ -6,10 +6,10 @@
 #include <array>
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/pretokenizer.h"
 #include "text/spm.h"
-#include "text/utf8.h"
 
 namespace nibble::text {
 namespace {

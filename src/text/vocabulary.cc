@@ -8,8 +8,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/printable.h"
 #include "base/sha256.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace nibble::text {
 namespace {
@@ -159,21 +160,7 @@ std::string digest(const Vocabulary& v) {
 }
 
 std::string quoted(std::string_view text) {
-  constexpr std::size_t kShown = 40;
-  std::string result = "\"";
-  for (std::size_t i = 0; i < text.size() && i < kShown;) {
-    const Utf8Step step = next_utf8(text.substr(i));
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (step.kind != Utf8Step::Kind::kCharacter || byte < 0x20 || byte == 0x7F) {
-      result += fmt::format("\\x{:02X}", byte);
-      i += 1;
-      continue;
-    }
-    if (byte == '"' || byte == '\\') result += '\\';
-    result += text.substr(i, step.length);
-    i += step.length;
-  }
-  return result + (text.size() > kShown ? "...\"" : "\"");
+  return '"' + printable(text, 40) + '"';
 }
 
 }  // namespace nibble::text

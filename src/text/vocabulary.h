@@ -59,7 +59,7 @@ Result<TokenIndex> index_tokens(const Vocabulary& vocabulary);
 // SHA-256, in hex, over every field above in order, each string and list preceded by its length (u64, little-endian).
 std::string digest(const Vocabulary& vocabulary);
 
-// For messages: quotes and control characters escaped, cut after 40 bytes.
+// For messages: in quotes, unprintable bytes escaped, cut after 40 bytes.
 std::string quoted(std::string_view text);
 
 }  // namespace nibble::text

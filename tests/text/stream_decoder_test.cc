@@ -5,7 +5,7 @@
 
 #include "tests/text/small_vocabulary.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace nibble::text {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace nibble::text {
+namespace nibble {
 
 struct Utf8Step {
   enum class Kind {
@@ -30,4 +30,4 @@ void append_utf8(char32_t code_point, std::string* text);
 // U+FFFD, what stands for undecodable bytes.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-}  // namespace nibble::text
+}  // namespace nibble

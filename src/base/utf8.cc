@@ -1,11 +1,11 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
 #include "base/check.h"
 
-namespace nibble::text {
+namespace nibble {
 namespace {
 
 // Sequence length and the allowed range of the second byte, by lead byte. Length 0: no sequence starts so.
@@ -92,4 +92,4 @@ void append_utf8(char32_t code_point, std::string* text) {
   }
 }
 
-}  // namespace nibble::text
+}  // namespace nibble

@@ -1,8 +1,8 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
-namespace nibble::text {
+namespace nibble {
 namespace {
 
 using Kind = Utf8Step::Kind;
@@ -82,4 +82,4 @@ TEST(Utf8, InvalidByteIsFoundAtEveryOffset) {
 }
 
 }  // namespace
-}  // namespace nibble::text
+}  // namespace nibble
