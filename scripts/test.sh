@@ -32,7 +32,9 @@ JOBS=$(jobs_here)
 export LOGS JOBS
 
 declare -a RESULTS=() # "status|name|seconds|what"
-failed=0 passed=0 skipped=0
+failed=0 passed=0 skipped=0 child=''
+# Who stops this script stops the stage that it runs; the stage has a process group of its own.
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null; exit 130' INT TERM
 
 run_stage() {
   local name=$1 log=$LOGS/$1.log start=$EPOCHREALTIME status what mark
@@ -40,7 +42,9 @@ run_stage() {
   step "$name: $about"
   # shellcheck disable=SC2016  # $1.. are for the inner bash
   timeout -k 10 "$STAGE_LIMIT" bash -euo pipefail -c 'source "$1"; source "$2"; "stage_$3"' stage \
-    "$ROOT/scripts/lib.sh" "$STAGES_FILE" "$name" >"$log" 2>&1 </dev/null
+    "$ROOT/scripts/lib.sh" "$STAGES_FILE" "$name" >"$log" 2>&1 </dev/null &
+  child=$!
+  wait $child
   status=$?
   # A stage's last line that starts with 'COUNT: ' or 'NOT RUN: ' says what it did.
   case $status in

@@ -19,7 +19,7 @@ struct RopeConfig {
   int original_context = 0;
   double beta_fast = 32;
   double beta_slow = 1;
-  double attention_factor = 1;      // multiplies cos and sin, beside YaRN's own 0.1 ln(factor) + 1
+  double attention_factor = 1;           // multiplies cos and sin, beside YaRN's own 0.1 ln(factor) + 1
   std::vector<float> freq_factors = {};  // [rotary_dim / 2] or empty: divisors of the frequencies (Llama 3's scheme)
 };
 

@@ -71,7 +71,8 @@ TEST(RopeTable, YarnKeepsFastPairsScalesSlowOnesAndGrows) {
 
 TEST(RopeTable, IsTheSameOnEveryMachine) {
   const std::vector<float> table = make_rope_table({.rotary_dim = 64, .freq_base = 1e6}, 8192);
-  EXPECT_EQ(sha256_hex(std::as_bytes(std::span(table))), "641450e7f241ae59b74b2151e1c4482bb204c8db8f7fc88a1d4610e8aefe0ec8");
+  EXPECT_EQ(sha256_hex(std::as_bytes(std::span(table))),
+            "641450e7f241ae59b74b2151e1c4482bb204c8db8f7fc88a1d4610e8aefe0ec8");
 }
 
 }  // namespace
