@@ -17,4 +17,7 @@ set(CMAKE_CXX_FLAGS_INIT "-isystem $ENV{NIBBLE_AARCH64_SYSROOT}/usr/include/aarc
 set(ENV{PKG_CONFIG_SYSROOT_DIR} $ENV{NIBBLE_AARCH64_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} $ENV{NIBBLE_AARCH64_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
 
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
+# The library path keeps ld.so from mixing in the libc of an arm64 Debian architecture, where one is installed: another
+# version than its own, and the first std::thread hangs.
+set(CMAKE_CROSSCOMPILING_EMULATOR
+    qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/aarch64-linux-gnu/lib)

@@ -260,7 +260,11 @@ void CpuBackend::attention(const float* q, std::span<const TokenRow> rows, int l
                "query heads share key-value heads evenly");
   const int heads_per_kv = shape.n_heads / shape.n_kv_heads;
   const ScoreScale scale = score_scale(shape);
-  for_each(rows.size() * shape.n_heads, 1, [&](std::size_t i, int thread) {
+  // Later rows see more keys: taking rows from both ends in turn gives every thread the same work.
+  const std::size_t n_rows = rows.size();
+  const auto balanced = [n_rows](std::size_t i) { return i % 2 == 0 ? i / 2 : n_rows - 1 - i / 2; };
+  for_each(n_rows * shape.n_heads, 1, [&](std::size_t task, int thread) {
+    const std::size_t i = balanced(task / shape.n_heads) * shape.n_heads + task % shape.n_heads;
     const TokenRow& row = rows[i / shape.n_heads];
     auto& cache = static_cast<CpuKvCache&>(*row.cache);
     const KvSlot first = cache.slot(layer, static_cast<int>(i % shape.n_heads) / heads_per_kv, 0);

@@ -7,6 +7,20 @@
 #include "format/nvfp4.h"
 #include "kernels/cpu/kernel_table.h"
 
+namespace nibble::kernels::cpu {
+namespace {
+
+// Positive control (preset `perturbed`): one more rounding in one path of one instruction set, which the tests of
+// equality must notice and the canary must not.
+#if defined(NIBBLE_PERTURB_ROUNDING)
+constexpr bool kPerturbGemv = kIsAvx2;
+#else
+constexpr bool kPerturbGemv = false;
+#endif
+
+}  // namespace
+}  // namespace nibble::kernels::cpu
+
 // The order matters: later files use the functions of earlier ones.
 #include "kernels/cpu/attention.inl"
 #include "kernels/cpu/elementwise.inl"

@@ -63,6 +63,9 @@ inline void gemv(Format& format, const Activations& in, const LinearJob& job) {
     F32V acc = f32_set1(0.0F);
     for (int block = 0; block < whole_blocks; ++block) acc = gemv_block<true>(format, in, block, acc);
     if (whole_blocks != in.n_blocks) acc = gemv_block<false>(format, in, whole_blocks, acc);
+    if constexpr (kPerturbGemv) {
+      if (whole_blocks > 1) acc = acc * f32_set1(1.0F + 0x1p-23F);  // K of the canary is smaller
+    }
     store_lanes(acc, job, row, format.n_out(), 0);
   }
 }

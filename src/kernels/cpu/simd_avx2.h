@@ -9,6 +9,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
+constexpr bool kIsAvx2 = true;
 
 struct F32V {
   __m256 v;

@@ -9,6 +9,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;
+constexpr bool kIsAvx2 = false;
 
 struct F32V {
   __m512 v;

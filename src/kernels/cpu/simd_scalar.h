@@ -11,6 +11,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
+constexpr bool kIsAvx2 = false;
 
 struct F32V {
   float v[kLanes];
