@@ -1,0 +1,108 @@
+// nibble chat: a conversation on the terminal through the model's own chat template.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/generation_flags.h"
+#include "apps/model_flags.h"
+
+namespace nibble::apps {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;  // NOLINT: a signal handler can reach nothing else
+
+struct ChatFlags {
+  ModelFlags model;
+  GenerationFlags generation;
+  std::string system;
+  bool verbose = false;
+};
+
+// Reads one line of the user; false at the end of the input.
+bool read_line(bool terminal, std::string& line) {
+  if (terminal) fmt::print(stderr, "> ");
+  return static_cast<bool>(std::getline(std::cin, line));
+}
+
+// One answer; the conversation grows by it. Ctrl-C ends the answer, not the program.
+Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Session& session,
+              nlohmann::ordered_json& messages) {
+  NIBBLE_ASSIGN(auto prompt, engine::encode_conversation(loaded, messages));
+  NIBBLE_ASSIGN(const auto request, flags.generation.request(std::move(prompt)));
+  interrupted = 0;
+  const auto show = [](std::string_view text) { return write_out(text) && interrupted == 0; };
+  NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request, show));
+  write_out("\n");
+  if (flags.verbose) {
+    fmt::print(
+        stderr, "[{} of {} prompt tokens were cached; {} tokens, {:.1f} tokens/s; logits {}]\n",
+        completion.reused_positions, request.prompt.size(), completion.tokens.size(),
+        completion.decode_seconds > 0 ? static_cast<double>(completion.tokens.size()) / completion.decode_seconds : 0.0,
+        completion.logits_digest);
+  }
+  if (completion.finish == engine::FinishReason::kContextFull) {
+    fmt::print(stderr, "[the context of {} positions is full]\n", session.n_ctx());
+  }
+  messages.push_back({{"role", "assistant"}, {"content", completion.text}});
+  return ok_status();
+}
+
+Result<int> chat(const ChatFlags& flags) {
+  NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, flags.model.load_options()));
+  NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  const auto restart = [&] {
+    messages.clear();
+    if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
+  };
+  restart();
+  const bool terminal = isatty(STDIN_FILENO) == 1;
+  if (terminal)
+    fmt::print(stderr, "{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n",
+               loaded->model->backend->description());
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  for (std::string line; read_line(terminal, line);) {
+    if (line.empty()) continue;
+    if (line == "/quit") break;
+    if (line == "/reset") {
+      restart();
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", line}});
+    const Status status = answer(flags, *loaded, *session, messages);
+    if (!status.ok()) {
+      if (!terminal) return status.error();
+      fail(status.error());  // a person may go on: the message that failed is taken back
+      messages.erase(messages.size() - 1);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_chat(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("chat", "A conversation through the model's own chat template; one message a line");
+  auto flags = std::make_shared<ChatFlags>();
+  flags->model.add_model(*command);
+  command->add_option("--system", flags->system, "A system message before the conversation");
+  flags->generation.add(*command);
+  command->add_flag("-v,--verbose", flags->verbose,
+                    "Speed, cached tokens and the digest of the logits after each answer");
+  flags->model.add_machine(*command);
+  flags->model.add_session(*command);
+  return [flags] {
+    const Result<int> status = chat(*flags);
+    return status.ok() ? *status : fail(status.error());
+  };
+}
+
+}  // namespace nibble::apps

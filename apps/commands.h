@@ -1,0 +1,21 @@
+// One function a subcommand: registers its flags and, when chosen, runs. A command returns the exit status: 0 done,
+// 1 the input was refused or a check failed, 2 wrong usage.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace nibble::apps {
+
+using Command = std::function<int()>;
+
+// Adds the subcommand to `app`; the returned function runs it with the parsed flags.
+Command add_doctor(CLI::App& app);
+Command add_inspect(CLI::App& app);
+Command add_verify(CLI::App& app);
+Command add_quantize(CLI::App& app);
+Command add_run(CLI::App& app);
+Command add_chat(CLI::App& app);
+Command add_replay(CLI::App& app);
+
+}  // namespace nibble::apps

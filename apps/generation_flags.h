@@ -1,0 +1,24 @@
+// Flags of a completion, shared by run and chat.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/generate.h"
+
+namespace nibble::apps {
+
+struct GenerationFlags {
+  int max_tokens = 256;
+  engine::SamplingParams sampling;
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
+  std::vector<std::string> stops;
+  bool ignore_eos = false;
+
+  void add(CLI::App& command);
+  // An error if a --logit-bias does not parse.
+  Result<engine::GenerateRequest> request(std::vector<std::int32_t> prompt) const;
+};
+
+}  // namespace nibble::apps

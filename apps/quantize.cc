@@ -1,0 +1,86 @@
+// nibble quantize: a GGUF model in floats or k-quants, rewritten as NVFP4.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "base/machine.h"
+#include "quantize/quantize_model.h"
+
+namespace nibble::apps {
+namespace {
+
+struct QuantizeFlags {
+  std::string source;
+  std::string destination;
+  std::string recipe = "max";
+  HeadFormat head = HeadFormat::kF16;
+  int n_threads = 0;
+};
+
+void print_summary(const QuantizeSummary& summary, const std::string& destination) {
+  fmt::print(stderr, "\n{:14} {:12} {:>8} {:>12} {:>12} {:>8}\n", "kind", "stored as", "tensors", "weights", "rel. RMS",
+             "SNR");
+  for (const KindSummary& kind : summary.by_kind()) {
+    fmt::print(stderr, "{:14} {:12} {:>8} {:>12} {:>11.3f}% {:>5.1f} dB\n", kind.kind, dtype_name(kind.to),
+               kind.n_tensors, kind.n_weights, 100 * kind.error.relative_rms(), kind.error.snr_db());
+  }
+  fmt::print(stderr, "worst tensors: ");
+  for (const TensorSummary& tensor : summary.worst(3)) {
+    fmt::print(stderr, "{} ({:.3f}%)  ", tensor.name, 100 * tensor.error.relative_rms());
+  }
+  fmt::print(stderr, "\n");
+  for (const TensorSummary& tensor : summary.tensors) {
+    if (!tensor.note.empty()) fmt::print(stderr, "note: {}: {}\n", tensor.name, tensor.note);
+  }
+  fmt::print(stderr, "{} -> {}: {}\n", human_bytes(summary.source_bytes), human_bytes(summary.output_bytes),
+             destination);
+}
+
+int quantize(const QuantizeFlags& flags) {
+  ThreadPool pool(flags.n_threads > 0 ? flags.n_threads : hardware_threads());
+  std::unique_ptr<Progress> bar;
+  std::string phase;
+  QuantizeOptions options{.head = flags.head};
+  options.progress = [&](const QuantizeProgress& progress) {
+    if (phase != progress.phase) {
+      phase = progress.phase;
+      bar.reset();
+      bar = std::make_unique<Progress>(phase, progress.total);
+    }
+    bar->update(progress.done);
+    return true;
+  };
+  const auto summary = quantize_model(flags.source, flags.destination, options, pool);
+  bar.reset();
+  if (!summary.ok()) return fail(summary.error());
+  print_summary(*summary, flags.destination);
+  return 0;
+}
+
+}  // namespace
+
+Command add_quantize(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("quantize", "A GGUF model in floats or k-quants, rewritten as NVFP4");
+  auto flags = std::make_shared<QuantizeFlags>();
+  command->add_option("SRC", flags->source, "A .gguf file; of a split model the first part")->required();
+  command->add_option("-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
+      ->required();
+  command->add_option("--recipe", flags->recipe, "max: ModelOpt's rules, bit for bit")
+      ->check(CLI::IsMember({"max"}))
+      ->capture_default_str();
+  const std::map<std::string, HeadFormat> heads = {
+      {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
+  command
+      ->add_option("--head", flags->head,
+                   "The output head: f16 (bf16 if the source is), q8_0 or nvfp4; the embedding stays 16-bit")
+      ->transform(CLI::CheckedTransformer(heads, CLI::ignore_case))
+      ->default_str("f16");
+  command->add_option("--threads", flags->n_threads, "Threads; 0: one per core this process may use")
+      ->check(CLI::Range(0, 1024));
+  return [flags] { return quantize(*flags); };
+}
+
+}  // namespace nibble::apps

@@ -1,0 +1,70 @@
+// nibble replay: runs a receipt again, on any backend, and says whether every logit came out the same.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/model_flags.h"
+#include "engine/receipt.h"
+
+namespace nibble::apps {
+namespace {
+
+struct ReplayFlags {
+  ModelFlags model;
+  std::string receipt;
+};
+
+Status check_same(const std::string& what, const std::string& recorded, const std::string& here,
+                  const std::string& file) {
+  if (recorded == here) return ok_status();
+  return Error{.message = fmt::format("the receipt was made with another {}", what),
+               .file = file,
+               .found = here,
+               .expected = recorded};
+}
+
+Result<int> replay(const ReplayFlags& flags) {
+  NIBBLE_ASSIGN(const engine::Receipt receipt, engine::read_receipt(flags.receipt));
+  engine::LoadOptions options = flags.model.load_options();
+  options.contract = receipt.contract;
+  NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, options));
+  NIBBLE_ASSIGN(const std::string sha256, engine::model_sha256(loaded->file()));
+  NIBBLE_TRY(check_same("model file", receipt.model_sha256, sha256, flags.model.model));
+  NIBBLE_TRY(check_same("tokenizer", receipt.tokenizer_sha256, loaded->tokenizer.digest(), flags.model.model));
+  NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
+  NIBBLE_ASSIGN(const engine::Completion here, engine::generate(*session, loaded->tokenizer, receipt.request));
+
+  const std::string machine = loaded->model->backend->description();
+  const auto difference = engine::first_difference(receipt.completion, here);
+  if (difference) {
+    fmt::print("different: {}\n", difference->description);
+    fmt::print(stderr, "recorded {}\nhere     {}  ({})\n", receipt.completion.logits_digest, here.logits_digest,
+               machine);
+    return 1;
+  }
+  fmt::print("identical: {} tokens, logits {}\n", here.tokens.size(), here.logits_digest);
+  fmt::print(stderr, "machine   {}\n", machine);
+  return 0;
+}
+
+}  // namespace
+
+Command add_replay(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("replay", "Runs a receipt again; identical, or the first position that differs");
+  auto flags = std::make_shared<ReplayFlags>();
+  command->add_option("RECEIPT", flags->receipt, "A file that nibble run --receipt wrote")->required();
+  command->add_option("--model", flags->model.model, "The model file of the receipt")->required();
+  flags->model.add_machine(*command);
+  command->add_option("--ctx", flags->model.n_ctx, "Positions of the cache; 0: the model's context, at most 8192")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--chunk", flags->model.prefill_chunk, "Tokens of a prefill step")->check(CLI::PositiveNumber);
+  return [flags] {
+    const Result<int> status = replay(*flags);
+    return status.ok() ? *status : fail(status.error());
+  };
+}
+
+}  // namespace nibble::apps

@@ -1,0 +1,115 @@
+#include "engine/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/sha256.h"
+#include "engine/vocabulary_from_gguf.h"
+
+namespace nibble::engine {
+namespace {
+
+Result<std::string> choose_contract(const Checkpoint& checkpoint, const std::string& wanted) {
+  const std::string declared(contract_name(checkpoint.contract()));
+  const std::string chosen = wanted.empty() ? declared : wanted;
+  if (chosen == contract_name(Contract::kNc1)) return chosen;
+  const bool known = chosen == contract_name(Contract::kNc1F16);
+  return Error{
+      .message = known ? fmt::format("the model asks for contract {}, which no backend of this version runs", chosen)
+                       : fmt::format("'{}' is not a contract", chosen),
+      .file = checkpoint.file().path(),
+      .found = chosen,
+      .expected = "nc1",
+      .hint = known && wanted.empty() ? "pass --contract nc1 to run it in nibble's own arithmetic" : ""};
+}
+
+}  // namespace
+
+Result<text::Tokenizer> load_tokenizer(const GgufFile& file, int vocab_size) {
+  NIBBLE_ASSIGN(text::Vocabulary vocabulary, vocabulary_from_gguf(file));
+  auto tokenizer = text::Tokenizer::create(std::move(vocabulary));
+  if (!tokenizer.ok()) {
+    Error error = std::move(tokenizer).error();
+    error.file = file.path();
+    return error;
+  }
+  if (tokenizer->vocab_size() != vocab_size) {
+    return Error{.message = "vocabulary and embedding table disagree",
+                 .file = file.path(),
+                 .tensor = "token_embd.weight",
+                 .found = fmt::format("{} rows", vocab_size),
+                 .expected = fmt::format("{}, the length of tokenizer.ggml.tokens", tokenizer->vocab_size())};
+  }
+  return tokenizer;
+}
+
+Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& file) {
+  NIBBLE_ASSIGN(const auto source, file.find_string("tokenizer.chat_template"));
+  if (!source) return std::optional<text::ChatTemplate>();
+  auto parsed = text::ChatTemplate::parse(std::string(*source));
+  if (!parsed.ok()) {
+    Error error = std::move(parsed).error();
+    error.file = file.path();
+    error.tensor = "tokenizer.chat_template";
+    return error;
+  }
+  return std::optional<text::ChatTemplate>(std::move(*parsed));
+}
+
+Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options) {
+  NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  NIBBLE_ASSIGN(std::string contract, choose_contract(checkpoint, options.contract));
+  NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
+  NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));
+  NIBBLE_ASSIGN(auto chat_template, load_chat_template(checkpoint.file()));
+  NIBBLE_ASSIGN(auto backend, kernels::make_backend(options.backend, options.machine));
+  NIBBLE_ASSIGN(auto model, model::load_model(std::move(checkpoint), std::move(backend)));
+  const std::string source = chat_template ? chat_template->source() : std::string();
+  std::string digest = chat_template ? sha256_hex(std::as_bytes(std::span(source))) : std::string();
+  return std::make_unique<LoadedModel>(LoadedModel{std::move(contract), std::move(model), std::move(tokenizer),
+                                                   std::move(chat_template), std::move(digest)});
+}
+
+Result<std::string> model_sha256(const GgufFile& file, const std::function<void(std::uint64_t)>& progress) {
+  constexpr std::size_t kPiece = std::size_t{8} << 20;
+  Sha256 hash;
+  std::uint64_t done = 0;
+  for (const GgufPart& part : file.parts()) {
+    for (std::span<const std::byte> rest = part.bytes; !rest.empty();) {
+      const auto piece = rest.first(std::min(kPiece, rest.size()));
+      hash.update(piece);
+      release_pages(piece);  // the whole file would otherwise count as resident
+      rest = rest.subspan(piece.size());
+      done += piece.size();
+      if (progress) progress(done);
+    }
+  }
+  return to_hex(hash.finish());
+}
+
+Result<std::vector<std::int32_t>> encode_conversation(const LoadedModel& loaded,
+                                                      const nlohmann::ordered_json& messages) {
+  if (!loaded.chat_template) {
+    return Error{.message = "the model has no chat template",
+                 .file = loaded.file().path(),
+                 .tensor = "tokenizer.chat_template",
+                 .found = "no such key",
+                 .expected = "a Jinja template",
+                 .hint = "use 'nibble run' with a plain prompt"};
+  }
+  const auto text_of = [&loaded](std::optional<std::int32_t> id) {
+    return id ? std::string(loaded.tokenizer.token_bytes(*id)) : std::string();
+  };
+  const nlohmann::ordered_json context = {{"messages", messages},
+                                          {"tools", nullptr},
+                                          {"documents", nullptr},
+                                          {"add_generation_prompt", true},
+                                          {"bos_token", text_of(loaded.tokenizer.bos())},
+                                          {"eos_token", text_of(loaded.tokenizer.eos())}};
+  NIBBLE_ASSIGN(const std::string prompt, loaded.chat_template->render(context));
+  return loaded.tokenizer.encode(prompt, {.parse_special = true, .add_special = false});
+}
+
+}  // namespace nibble::engine

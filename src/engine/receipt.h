@@ -1,0 +1,42 @@
+// What a run was and what came out of it, as JSON that a third party can replay on another kind of machine.
+// Interface keys: contract, model_sha256, prompt_tokens, tokens, logits_digest, position_digests.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate.h"
+
+namespace nibble::engine {
+
+struct Receipt {
+  std::string contract;
+  std::string model_sha256;
+  std::string model_file;  // base name, for people
+  std::string tokenizer_sha256;
+  std::string chat_template_sha256;  // empty: no template was used
+  GenerateRequest request;
+  Completion completion;
+  // Facts about the machine that ran it: informative, a replay does not compare them.
+  std::string backend;  // "cpu avx512, 2 threads"
+  int prefill_chunk = 0;
+};
+
+nlohmann::ordered_json to_json(const Receipt& receipt);
+Result<Receipt> receipt_from_json(const std::string& text, const std::string& file);
+
+Status write_receipt(const Receipt& receipt, const std::string& path);
+Result<Receipt> read_receipt(const std::string& path);
+
+// The first place where a replay differs from its receipt.
+struct Difference {
+  std::int64_t position = 0;  // absolute position of the logits that differ
+  std::string description;    // one line: which position, token and logit
+};
+// nullopt: identical, tokens and logits.
+std::optional<Difference> first_difference(const Completion& recorded, const Completion& replayed);
+
+}  // namespace nibble::engine

@@ -1,0 +1,114 @@
+#include "engine/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace nibble::engine {
+namespace {
+
+constexpr int kDefaultContext = 8192;  // bounds the cache of a model whose context is very long; --ctx asks for more
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::create(model::Model& model, const SessionOptions& options) {
+  const int limit = model.config.context_length;
+  if (options.n_ctx < 0 || options.n_ctx > limit) {
+    return Error{.message = fmt::format("a context of {} positions is not possible with this model", options.n_ctx),
+                 .file = model.checkpoint.file().path(),
+                 .found = fmt::format("{}", options.n_ctx),
+                 .expected = fmt::format("1..{}, the model's context length", limit),
+                 .hint = "pass a smaller --ctx"};
+  }
+  if (options.prefill_chunk < 1) {
+    return Error{.message = "a prefill chunk has at least one token",
+                 .found = fmt::format("{}", options.prefill_chunk),
+                 .expected = "1 or more"};
+  }
+  const int n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(limit, kDefaultContext);
+  return std::unique_ptr<Session>(new Session(model, options, n_ctx));
+}
+
+Session::Session(model::Model& model, const SessionOptions& options, int n_ctx)
+    : model_(model),
+      transformer_(model.config, model.weights, *model.backend, std::min(options.prefill_chunk, n_ctx), n_ctx),
+      cache_(model.backend->make_kv_cache({.n_layers = model.config.n_layers,
+                                           .n_kv_heads = model.config.n_kv_heads,
+                                           .head_dim = model.config.head_dim,
+                                           .capacity = n_ctx})),
+      logits_(model.config.vocab_size),
+      chunk_(std::min(options.prefill_chunk, n_ctx)) {}
+
+Error Session::does_not_fit(std::size_t n_tokens) const {
+  return Error{.message = fmt::format("{} tokens do not fit into a context of {}", n_tokens, n_ctx()),
+               .found = fmt::format("{} tokens", n_tokens),
+               .expected = fmt::format("at most {} (the model allows {})", n_ctx(), model_.config.context_length),
+               .hint = n_ctx() < model_.config.context_length ? "pass a larger --ctx, or shorten the prompt"
+                                                              : "shorten the prompt"};
+}
+
+Status Session::run_chunk(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits, bool wants_last) {
+  const std::int64_t first = static_cast<std::int64_t>(tokens_.size());
+  const std::size_t vocab_size = logits_.size();
+  rows_.clear();
+  logit_rows_.clear();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    rows_.push_back({cache_.get(), static_cast<std::int32_t>(first + static_cast<std::int64_t>(i))});
+    if (on_logits || (wants_last && i + 1 == tokens.size())) logit_rows_.push_back(static_cast<std::int32_t>(i));
+  }
+  std::span<float> out(logits_.data(), logit_rows_.size() * vocab_size);
+  if (on_logits) {
+    all_logits_.resize(static_cast<std::size_t>(chunk_) * vocab_size);
+    out = std::span(all_logits_).first(logit_rows_.size() * vocab_size);
+  }
+  NIBBLE_TRY(transformer_.forward({.tokens = tokens, .rows = rows_, .logit_rows = logit_rows_}, out));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  if (on_logits) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      on_logits(first + static_cast<std::int64_t>(i), out.subspan(i * vocab_size, vocab_size));
+    }
+    std::copy(out.end() - static_cast<std::ptrdiff_t>(vocab_size), out.end(), logits_.begin());
+  }
+  return ok_status();
+}
+
+Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits) {
+  if (tokens.empty()) {
+    return Error{.message = "the prompt is empty",
+                 .found = "0 tokens",
+                 .expected = "at least one token",
+                 .hint = "this model adds no BOS token of its own; give it some text"};
+  }
+  if (tokens.size() > static_cast<std::size_t>(n_ctx())) return does_not_fit(tokens.size());
+  for (const std::int32_t token : tokens) {
+    if (token < 0 || token >= model_.config.vocab_size) {
+      return Error{.message = "a token id is outside of the vocabulary",
+                   .found = fmt::format("{}", token),
+                   .expected = fmt::format("0..{}", model_.config.vocab_size - 1)};
+    }
+  }
+  const auto differs = std::mismatch(tokens_.begin(), tokens_.end(), tokens.begin(), tokens.end()).second;
+  // The last token is always run again: its logits are wanted, and they are not kept in the cache.
+  std::size_t done = std::min(static_cast<std::size_t>(differs - tokens.begin()), tokens.size() - 1);
+  reused_ = static_cast<int>(done);
+  tokens_.resize(done);
+  while (done < tokens.size()) {
+    const std::size_t n = std::min(static_cast<std::size_t>(chunk_), tokens.size() - done);
+    NIBBLE_TRY(run_chunk(tokens.subspan(done, n), on_logits, done + n == tokens.size()));
+    done += n;
+  }
+  return ok_status();
+}
+
+Status Session::decode(std::int32_t token) {
+  if (tokens_.size() >= static_cast<std::size_t>(n_ctx())) return does_not_fit(tokens_.size() + 1);
+  if (token < 0 || token >= model_.config.vocab_size) {
+    return Error{.message = "a token id is outside of the vocabulary",
+                 .found = fmt::format("{}", token),
+                 .expected = fmt::format("0..{}", model_.config.vocab_size - 1)};
+  }
+  return run_chunk(std::span(&token, 1), {}, true);
+}
+
+}  // namespace nibble::engine

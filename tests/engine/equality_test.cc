@@ -1,0 +1,98 @@
+// One answer: the digest of every logit of a run is the same over instruction sets, threads, prefill chunks, cache
+// states and backends. On small random models; tools/prove_equality does the same on real ones.
+#include <gtest/gtest.h>
+
+#include "engine/generate.h"
+#include "engine/loaded_model.h"
+#include "kernels/cpu/detect.h"
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::engine {
+namespace {
+
+using nibble::testing::TinySpec;
+using nibble::testing::write_tiny_model;
+
+std::vector<std::int32_t> fixed_prompt(int n) {
+  std::vector<std::int32_t> prompt;
+  for (int i = 0; i < n; ++i) prompt.push_back((i * 37 + i * i % 11) % 256);
+  return prompt;
+}
+
+std::unique_ptr<LoadedModel> load_on(const std::string& path, const LoadOptions& options) {
+  auto loaded = load(path, options);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().to_string());
+  return loaded.ok() ? std::move(*loaded) : nullptr;
+}
+
+Completion complete(LoadedModel& loaded, Session& session, bool digest_prompt) {
+  GenerateRequest request;
+  request.prompt = fixed_prompt(150);  // crosses a split of 128 keys
+  request.max_tokens = 12;
+  request.ignore_eos = true;
+  request.digest_prompt = digest_prompt;
+  auto completion = generate(session, loaded.tokenizer, request);
+  EXPECT_TRUE(completion.ok()) << (completion.ok() ? "" : completion.error().to_string());
+  return completion.ok() ? std::move(*completion) : Completion{};
+}
+
+Completion complete_cold(LoadedModel& loaded, int chunk, bool digest_prompt) {
+  auto session = Session::create(*loaded.model, {.n_ctx = 200, .prefill_chunk = chunk});
+  EXPECT_TRUE(session.ok());
+  return complete(loaded, **session, digest_prompt);
+}
+
+std::vector<TinySpec> specs() {
+  return {{.architecture = "llama"},
+          {.architecture = "qwen2", .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .own_head = true},
+          {.architecture = "llama", .d_model = 96, .d_ff = 208, .n_heads = 2, .n_kv_heads = 2, .head_dim = 80}};
+}
+
+class Equality : public ::testing::TestWithParam<int> {
+ protected:
+  std::string path() const {
+    return write_tiny_model(specs()[GetParam()], "equality_" + std::to_string(GetParam()) + ".gguf");
+  }
+};
+
+TEST_P(Equality, EveryIsaThreadCountAndChunkGivesTheLogitsOfTheReference) {
+  const std::string model = path();
+  const auto reference = load_on(model, {.backend = "reference"});
+  const Completion expected = complete_cold(*reference, 64, true);
+  ASSERT_EQ(expected.position_digests.size(), 150u + 11u);
+  for (const std::string_view isa : kernels::cpu::isa_names()) {
+    for (const int threads : {1, 2, 3}) {
+      const auto loaded =
+          load_on(model, {.backend = "cpu", .machine = {.isa = std::string(isa), .n_threads = threads}});
+      for (const int chunk : {1, 7, 64, 150}) {
+        const Completion got = complete_cold(*loaded, chunk, true);
+        EXPECT_EQ(got.tokens, expected.tokens) << isa << " threads " << threads << " chunk " << chunk;
+        EXPECT_EQ(got.position_digests, expected.position_digests)
+            << isa << " threads " << threads << " chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST_P(Equality, APrefixInTheCacheChangesNothing) {
+  const auto loaded = load_on(path(), {});
+  const Completion cold = complete_cold(*loaded, 64, false);
+  for (const int kept : {1, 63, 100, 128, 149}) {
+    auto session = Session::create(*loaded->model, {.n_ctx = 200, .prefill_chunk = 64});
+    ASSERT_TRUE(session.ok());
+    std::vector<std::int32_t> other = fixed_prompt(kept);
+    other.push_back(255);  // differs from the prompt from here on
+    ASSERT_TRUE((*session)->prefill(other).ok());
+    const Completion warm = complete(*loaded, **session, false);
+    EXPECT_EQ(warm.reused_positions, kept);
+    EXPECT_EQ(warm.logits_digest, cold.logits_digest) << kept;
+    const Completion again = complete(*loaded, **session, false);  // the same request once more
+    EXPECT_EQ(again.reused_positions, 149);
+    EXPECT_EQ(again.logits_digest, cold.logits_digest);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 3));
+
+}  // namespace
+}  // namespace nibble::engine

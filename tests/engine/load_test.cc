@@ -1,0 +1,170 @@
+// What a model file must hold to be run, and the words with which anything else is refused.
+#include <gtest/gtest.h>
+
+#include "engine/check_model.h"
+#include "engine/generate.h"
+#include "engine/loaded_model.h"
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::engine {
+namespace {
+
+using nibble::testing::TinySpec;
+using nibble::testing::write_tiny_model;
+
+Error refused(const TinySpec& spec, const LoadOptions& options = {}) {
+  const std::string path = write_tiny_model(spec, "load.gguf");
+  const auto loaded = load(path, options);
+  EXPECT_FALSE(loaded.ok());
+  return loaded.ok() ? Error{.message = ""} : loaded.error();
+}
+
+std::unique_ptr<LoadedModel> accepted(const TinySpec& spec) {
+  auto loaded = load(write_tiny_model(spec, "load.gguf"), {});
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().to_string());
+  return loaded.ok() ? std::move(*loaded) : nullptr;
+}
+
+TEST(Load, BothFamiliesWithTiedAndOwnHead) {
+  for (const char* architecture : {"llama", "qwen2"}) {
+    for (const bool own_head : {false, true}) {
+      const auto loaded = accepted({.architecture = architecture, .own_head = own_head});
+      ASSERT_NE(loaded, nullptr);
+      EXPECT_EQ(loaded->contract, "nc1");
+      EXPECT_EQ(loaded->model->weights.tied_output, !own_head);
+    }
+  }
+}
+
+TEST(Load, UnknownFamilyNamesTheKnownOnes) {
+  const Error error = refused({.architecture = "mamba"});
+  EXPECT_EQ(error.tensor, "general.architecture");
+  EXPECT_EQ(error.found, "mamba");
+  EXPECT_EQ(error.expected, "llama, qwen2");
+}
+
+TEST(Load, MissingTensorsAreNamed) {
+  for (const char* name : {"token_embd.weight", "blk.1.attn_norm.weight", "blk.0.ffn_down.weight", "output_norm.weight",
+                           "blk.1.attn_k.bias"}) {
+    const Error error = refused({.architecture = "qwen2", .skip_tensor = name});
+    EXPECT_EQ(error.tensor, name) << error.to_string();
+    EXPECT_FALSE(error.file.empty());
+  }
+}
+
+TEST(Load, ATensorWithoutAPlaceIsRefused) {
+  const Error error = refused({.extra_tensor = "blk.0.attn_q_norm.weight"});
+  EXPECT_EQ(error.tensor, "blk.0.attn_q_norm.weight") << error.to_string();
+}
+
+TEST(Load, VocabularyAndEmbeddingMustAgree) {
+  const Error error = refused({.vocab_extra = 3});
+  EXPECT_EQ(error.tensor, "token_embd.weight");
+  EXPECT_EQ(error.found, "261 rows");
+  EXPECT_NE(error.expected.find("258"), std::string::npos);
+}
+
+TEST(Load, HyperParametersAreChecked) {
+  EXPECT_EQ(refused({.n_heads = 3, .n_kv_heads = 2}).tensor, "llama.attention.head_count");
+  EXPECT_EQ(refused({.n_layers = 0}).tensor, "llama.block_count");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.expert_count", 8); }}).tensor,
+            "llama.expert_count");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_f32("llama.rope.freq_base", -1); }}).tensor,
+            "llama.rope.freq_base");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "longrope"); }}).tensor,
+            "llama.rope.scaling.type");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.rope.dimension_count", 49); }}).tensor,
+            "llama.rope.dimension_count");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.vocab_size", 7); }}).tensor, "llama.vocab_size");
+}
+
+TEST(Load, OtherContractsAreRefusedOrAskedForByName) {
+  EXPECT_EQ(refused({}, {.contract = "nc1-f16"}).found, "nc1-f16");
+  EXPECT_EQ(refused({}, {.contract = "nc2"}).found, "nc2");
+}
+
+TEST(Load, UnknownBackendsAndIsasAreRefused) {
+  EXPECT_FALSE(refused({}, {.backend = "tpu"}).message.empty());
+  EXPECT_FALSE(refused({}, {.backend = "cpu", .machine = {.isa = "altivec"}}).message.empty());
+}
+
+TEST(Load, ABrokenChatTemplateNamesItsLine) {
+  const Error error = refused({.chat_template = "ok\n{% for x in %}"});
+  EXPECT_EQ(error.tensor, "tokenizer.chat_template");
+  EXPECT_NE(error.to_string().find("2"), std::string::npos) << error.to_string();
+}
+
+TEST(Load, CheckModelFindsTheSameFaults) {
+  EXPECT_TRUE(check_model(write_tiny_model({}, "check.gguf"), nullptr).ok());
+  EXPECT_FALSE(check_model(write_tiny_model({.vocab_extra = 1}, "check.gguf"), nullptr).ok());
+  const CheckReport missing = check_model("/nonexistent.gguf", nullptr);
+  ASSERT_EQ(missing.faults.size(), 1u);
+  EXPECT_EQ(missing.faults[0].file, "/nonexistent.gguf");
+}
+
+TEST(Session, RefusesWhatDoesNotFitWithTheNumbers) {
+  const auto loaded = accepted({});
+  ASSERT_NE(loaded, nullptr);
+  EXPECT_FALSE(Session::create(*loaded->model, {.n_ctx = 513}).ok());
+  EXPECT_FALSE(Session::create(*loaded->model, {.n_ctx = -1}).ok());
+  EXPECT_FALSE(Session::create(*loaded->model, {.n_ctx = 8, .prefill_chunk = 0}).ok());
+  const auto session = Session::create(*loaded->model, {.n_ctx = 8});
+  ASSERT_TRUE(session.ok());
+  const auto too_long = (*session)->prefill(std::vector<std::int32_t>(9, 1));
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_NE(too_long.error().found.find("9"), std::string::npos);
+  EXPECT_NE(too_long.error().expected.find("8"), std::string::npos);
+  EXPECT_FALSE((*session)->prefill({}).ok());
+  EXPECT_FALSE((*session)->prefill(std::vector<std::int32_t>{258}).ok());
+  EXPECT_FALSE((*session)->prefill(std::vector<std::int32_t>{-1}).ok());
+  ASSERT_TRUE((*session)->prefill(std::vector<std::int32_t>(8, 1)).ok());
+  EXPECT_FALSE((*session)->decode(1).ok());
+}
+
+TEST(Session, NonFiniteActivationsAreAnErrorOfTheRequest) {
+  const auto loaded = accepted({.norm_weight = 1e38F});
+  ASSERT_NE(loaded, nullptr);
+  const auto session = Session::create(*loaded->model, {.n_ctx = 8});
+  ASSERT_TRUE(session.ok());
+  const auto status = (*session)->prefill(std::vector<std::int32_t>{1, 2, 3});
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("not finite"), std::string::npos) << status.error().to_string();
+}
+
+TEST(Generate, EndsForTheReasonItSays) {
+  const auto loaded = accepted({});
+  ASSERT_NE(loaded, nullptr);
+  const auto session = Session::create(*loaded->model, {.n_ctx = 12});
+  ASSERT_TRUE(session.ok());
+  GenerateRequest request{.prompt = {1, 2, 3}, .max_tokens = 4, .sampling = {}, .stops = {}, .ignore_eos = true};
+  const auto run = [&](const TextCallback& on_text = {}) {
+    return generate(**session, loaded->tokenizer, request, on_text);
+  };
+  const auto four = run();
+  ASSERT_TRUE(four.ok());
+  EXPECT_EQ(four->finish, FinishReason::kMaxTokens);
+  EXPECT_EQ(four->tokens.size(), 4u);
+  EXPECT_EQ(four->position_digests.size(), 4u);
+  EXPECT_EQ(four->first_digest_position, 2);
+  request.max_tokens = 100;
+  const auto full = run();
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ(full->finish, FinishReason::kContextFull);
+  EXPECT_EQ(full->tokens.size(), 10u);  // 12 positions hold 3 + 9; one more is drawn from the last logits
+  request.max_tokens = 0;
+  EXPECT_TRUE(run()->tokens.empty());
+  request.max_tokens = 4;
+  request.sampling.logit_bias[257] = 1e6F;
+  request.ignore_eos = false;
+  EXPECT_EQ(run()->finish, FinishReason::kStopToken);
+  request.sampling.logit_bias = {{'x', 1e6F}};
+  request.stops = {"xx"};
+  const auto stopped = run();
+  EXPECT_EQ(stopped->finish, FinishReason::kStopString);
+  EXPECT_EQ(stopped->text, "");
+  request.stops = {};
+  EXPECT_EQ(run([](std::string_view) { return false; })->finish, FinishReason::kCancelled);
+}
+
+}  // namespace
+}  // namespace nibble::engine

@@ -1,0 +1,101 @@
+#include "engine/receipt.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::engine {
+namespace {
+
+Receipt sample() {
+  Receipt r;
+  r.contract = "nc1";
+  r.model_sha256 = std::string(64, 'a');
+  r.model_file = "m.gguf";
+  r.tokenizer_sha256 = std::string(64, 'b');
+  r.request.prompt = {1, 2, 3};
+  r.request.max_tokens = 3;
+  r.request.sampling = {.temperature = 0.7F, .top_k = 5, .top_p = 0.9F, .logit_bias = {{4, -1.5F}}, .seed = ~0ULL};
+  r.request.stops = {"\n"};
+  r.completion.tokens = {7, 8, 9};
+  r.completion.token_logits = {0.1F, -3.25F, 1e-30F};
+  r.completion.text = "h\xC3\xA9";
+  r.completion.finish = FinishReason::kMaxTokens;
+  r.completion.first_digest_position = 2;
+  r.completion.position_digests = {"00", "11", "22"};
+  r.completion.logits_digest = "22";
+  return r;
+}
+
+TEST(Receipt, SurvivesTheFile) {
+  const std::string path = nibble::testing::test_folder() + "/receipt.json";
+  const Receipt written = sample();
+  ASSERT_TRUE(write_receipt(written, path).ok());
+  const auto read = read_receipt(path);
+  ASSERT_TRUE(read.ok()) << read.error().to_string();
+  EXPECT_EQ(to_json(*read)["sampling"], to_json(written)["sampling"]);
+  EXPECT_EQ(read->request.prompt, written.request.prompt);
+  EXPECT_EQ(read->request.sampling.seed, written.request.sampling.seed);
+  EXPECT_EQ(read->completion.token_logits, written.completion.token_logits);
+  EXPECT_EQ(read->completion.text, written.completion.text);
+  EXPECT_FALSE(first_difference(written.completion, read->completion).has_value());
+}
+
+TEST(Receipt, HasTheInterfaceKeys) {
+  const auto json = to_json(sample());
+  for (const char* key : {"contract", "model_sha256", "prompt_tokens", "tokens", "logits_digest", "position_digests"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+}
+
+TEST(Receipt, FirstDifferenceNamesPositionTokenAndLogit) {
+  const Completion recorded = sample().completion;
+  Completion here = recorded;
+  here.position_digests[1] = "xx";
+  here.tokens[1] = 42;
+  here.token_logits[1] = 2.5F;
+  const auto difference = first_difference(recorded, here);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->position, 3);
+  EXPECT_NE(difference->description.find("token 8 with logit -3.25"), std::string::npos) << difference->description;
+  EXPECT_NE(difference->description.find("token 42 with logit 2.5"), std::string::npos);
+
+  Completion shorter = recorded;
+  shorter.tokens.pop_back();
+  shorter.token_logits.pop_back();
+  shorter.position_digests.pop_back();
+  EXPECT_TRUE(first_difference(recorded, shorter).has_value());
+}
+
+TEST(Receipt, DifferencesInsideThePromptAreNamedAsSuch) {
+  Completion recorded = sample().completion;
+  recorded.first_digest_position = 0;
+  recorded.position_digests = {"a", "b", "c", "d", "e"};  // two prompt positions before the last
+  Completion here = recorded;
+  here.position_digests[1] = "x";
+  const auto difference = first_difference(recorded, here);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->position, 1);
+  EXPECT_NE(difference->description.find("prompt position 1"), std::string::npos) << difference->description;
+}
+
+TEST(Receipt, OtherFilesAreRefusedWithWords) {
+  for (const char* text : {"", "{", "[]", "{}", "{\"nibble_receipt\": 2}", "{\"nibble_receipt\": 1}", "null",
+                           "{\"nibble_receipt\": 1, \"contract\": 5}"}) {
+    const auto read = receipt_from_json(text, "some.json");
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_EQ(read.error().file, "some.json");
+    EXPECT_NE(read.error().message.find("not a receipt"), std::string::npos);
+  }
+  auto json = to_json(sample());
+  json["token_logits"] = {"zz"};
+  EXPECT_FALSE(receipt_from_json(json.dump(), "f").ok());
+  json = to_json(sample());
+  json["sampling"]["logit_bias"] = {{"not a token", 1}};
+  EXPECT_FALSE(receipt_from_json(json.dump(), "f").ok());
+}
+
+}  // namespace
+}  // namespace nibble::engine

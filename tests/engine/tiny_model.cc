@@ -1,0 +1,204 @@
+#include "tests/engine/tiny_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "format/half.h"
+#include "io/nvfp4_container.h"
+
+namespace nibble::testing {
+namespace {
+
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / fmt::format("nibble_test_{}", getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code ec;
+    std::filesystem::remove_all(path_, ec);
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+using Bytes = std::vector<std::byte>;
+
+template <typename T>
+Bytes as_bytes(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+class Builder {
+ public:
+  explicit Builder(const TinySpec& spec) : spec_(spec), random_(spec.seed) {}
+
+  void nvfp4(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
+    std::vector<std::uint8_t> codes(n_in / 2 * n_out);
+    for (auto& byte : codes) byte = static_cast<std::uint8_t>(random_());
+    std::vector<std::uint8_t> scales(n_in / 16 * n_out);
+    for (auto& scale : scales) {  // mostly of one size, some zero, subnormal, negative or far away
+      scale = static_cast<std::uint8_t>(0x68 + random_() % 16);
+      if (random_() % 64 == 0) scale = static_cast<std::uint8_t>(random_() % 0x7F);
+      if (random_() % 64 == 0) scale |= 0x80;
+    }
+    add(name, DType::kNVFP4_E2M1, {n_in, n_out}, as_bytes(codes));
+    add(name + std::string(kScaleSuffix), DType::kF8_E4M3FN, {n_in / 16, n_out}, as_bytes(scales));
+    const float amplitude = 0.4F / std::sqrt(static_cast<float>(n_in)) / 64;
+    add(name + std::string(kTensorScaleSuffix), DType::kF32, {1}, as_bytes(std::vector<float>{amplitude}));
+  }
+
+  void f16(const std::string& name, std::uint64_t n_in, std::uint64_t n_out, float amplitude) {
+    std::vector<std::uint16_t> values(n_in * n_out);
+    for (auto& x : values) x = static_cast<std::uint16_t>(format::f32_to_f16(amplitude * normal()));
+    add(name, DType::kF16, {n_in, n_out}, as_bytes(values));
+  }
+
+  void f32(const std::string& name, std::uint64_t n, float center, float amplitude) {
+    std::vector<float> values(n);
+    for (float& x : values) x = center + amplitude * normal();
+    add(name, DType::kF32, {n}, as_bytes(values));
+  }
+
+  Status write(GgufWriter& writer, const std::string& path) {
+    for (const Tensor& t : tensors_) writer.declare_tensor(t.name, t.dtype, t.shape);
+    NIBBLE_TRY(writer.begin(path));
+    for (const Tensor& t : tensors_) NIBBLE_TRY(writer.append(t.name, t.bytes));
+    return writer.finish();
+  }
+
+ private:
+  struct Tensor {
+    std::string name;
+    DType dtype;
+    Shape shape;
+    Bytes bytes;
+  };
+
+  void add(const std::string& name, DType dtype, const Shape& shape, Bytes bytes) {
+    if (name != spec_.skip_tensor) tensors_.push_back({name, dtype, shape, std::move(bytes)});
+  }
+  // Sum of 12 uniforms: about normal, and the same on every system, which std::normal_distribution is not.
+  float normal() {
+    float sum = -6;
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(random_() >> 40) * 0x1p-24F;
+    return sum;
+  }
+
+  const TinySpec& spec_;
+  std::mt19937_64 random_;
+  std::vector<Tensor> tensors_;
+};
+
+// The 256 byte tokens of the byte-level alphabet, then special tokens; no merges.
+std::vector<std::string> byte_vocabulary() {
+  std::vector<std::string> tokens;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int code = printable ? byte : next++;
+    std::string text;
+    if (code < 0x80) {
+      text += static_cast<char>(code);
+    } else {
+      text += static_cast<char>(0xC0 | code >> 6);
+      text += static_cast<char>(0x80 | (code & 0x3F));
+    }
+    tokens.push_back(text);
+  }
+  tokens.insert(tokens.end(), {"<|im_start|>", "<|im_end|>"});
+  return tokens;
+}
+
+void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::string>& tokens) {
+  const auto key = [&s](const char* name) { return s.architecture + "." + name; };
+  w.add_string("general.architecture", s.architecture);
+  w.add_u32(key("block_count"), s.n_layers);
+  w.add_u32(key("embedding_length"), s.d_model);
+  w.add_u32(key("feed_forward_length"), s.d_ff);
+  w.add_u32(key("attention.head_count"), s.n_heads);
+  w.add_u32(key("attention.head_count_kv"), s.n_kv_heads);
+  w.add_u32(key("attention.key_length"), s.head_dim);
+  w.add_u32(key("attention.value_length"), s.head_dim);
+  w.add_u32(key("context_length"), s.context_length);
+  w.add_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
+  w.add_string(kWeightPrecisionKey, "nvfp4");
+  w.add_string(kContractKey, "nc1");
+  w.add_string("tokenizer.ggml.model", "gpt2");
+  w.add_string("tokenizer.ggml.pre", "gpt-2");
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  w.add_strings("tokenizer.ggml.tokens", views);
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[256] = types[257] = 3;
+  add_int_array(w, "tokenizer.ggml.token_type", types);
+  w.add_strings("tokenizer.ggml.merges", {});
+  w.add_u32("tokenizer.ggml.eos_token_id", 257);
+  if (!s.chat_template.empty()) w.add_string("tokenizer.chat_template", s.chat_template);
+  if (s.metadata) s.metadata(w);
+}
+
+}  // namespace
+
+std::string test_folder() {
+  static const Folder folder;
+  return folder.path();
+}
+
+void add_int_array(GgufWriter& writer, std::string_view key, const std::vector<std::int32_t>& values) {
+  Bytes encoding(12 + 4 * values.size());
+  const std::uint32_t type = static_cast<std::uint32_t>(GgufType::kI32);
+  const std::uint64_t count = values.size();
+  std::memcpy(encoding.data(), &type, 4);
+  std::memcpy(encoding.data() + 4, &count, 8);
+  std::memcpy(encoding.data() + 12, values.data(), 4 * values.size());
+  writer.add_value(key, GgufValue(GgufType::kArray, encoding));
+}
+
+std::string write_tiny_model(const TinySpec& s, const std::string& name) {
+  Builder b(s);
+  const std::vector<std::string> tokens = byte_vocabulary();
+  const std::uint64_t vocab = tokens.size() + s.vocab_extra;
+  const std::uint64_t q_dim = std::uint64_t{s.n_heads} * s.head_dim;
+  const std::uint64_t kv_dim = std::uint64_t{s.n_kv_heads} * s.head_dim;
+  b.f16("token_embd.weight", s.d_model, vocab, 0.5F);
+  for (std::uint32_t i = 0; i < s.n_layers; ++i) {
+    const std::string p = fmt::format("blk.{}.", i);
+    b.f32(p + "attn_norm.weight", s.d_model, s.norm_weight, 0.1F);
+    b.nvfp4(p + "attn_q.weight", s.d_model, q_dim);
+    b.nvfp4(p + "attn_k.weight", s.d_model, kv_dim);
+    b.nvfp4(p + "attn_v.weight", s.d_model, kv_dim);
+    if (s.architecture == "qwen2") {
+      b.f32(p + "attn_q.bias", q_dim, 0, 0.3F);
+      b.f32(p + "attn_k.bias", kv_dim, 0, 3.0F);
+      b.f32(p + "attn_v.bias", kv_dim, 0, 0.1F);
+    }
+    b.nvfp4(p + "attn_output.weight", q_dim, s.d_model);
+    b.f32(p + "ffn_norm.weight", s.d_model, s.norm_weight, 0.1F);
+    b.nvfp4(p + "ffn_gate.weight", s.d_model, s.d_ff);
+    b.nvfp4(p + "ffn_up.weight", s.d_model, s.d_ff);
+    b.nvfp4(p + "ffn_down.weight", s.d_ff, s.d_model);
+  }
+  b.f32("output_norm.weight", s.d_model, s.norm_weight, 0.1F);
+  if (s.own_head) b.nvfp4("output.weight", s.d_model, vocab);
+  if (!s.extra_tensor.empty()) b.f32(s.extra_tensor, 16, 0, 1);
+
+  GgufWriter writer;
+  add_metadata(s, writer, tokens);
+  const std::string path = test_folder() + "/" + name;
+  const Status status = b.write(writer, path);
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().to_string());
+  return path;
+}
+
+}  // namespace nibble::testing

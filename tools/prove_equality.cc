@@ -1,0 +1,177 @@
+// The promise, measured: one fixed run of a real model gives one digest over every instruction set of this machine,
+// thread count, prefill chunk, and with a cold or a warm cache. Exit status 1 and the runs that differ otherwise.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/build_info.h"
+#include "base/machine.h"
+#include "engine/generate.h"
+#include "engine/loaded_model.h"
+#include "kernels/cpu/detect.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Flags {
+  std::string model;
+  std::string prompt_file;
+  int prompt_tokens = 300;
+  int max_tokens = 64;
+  std::vector<std::string> isas;
+  std::vector<int> threads = {1, 2, 3};
+  std::vector<int> chunks = {1, 7, 64, 0};  // 0: the whole prompt at once
+  std::string output;
+};
+
+struct Cell {
+  std::string isa;
+  int threads = 0;
+  int chunk = 0;
+  bool warm = false;
+  std::string digest;
+  std::vector<std::int32_t> tokens;
+  double seconds = 0;
+};
+
+class Prover {
+ public:
+  explicit Prover(const Flags& flags) : flags_(flags) {}
+
+  Result<bool> run() {
+    for (const std::string& isa : flags_.isas) {
+      for (const int threads : flags_.threads) NIBBLE_TRY(run_machine(isa, threads));
+    }
+    bool equal = !cells_.empty();
+    for (const Cell& cell : cells_)
+      equal &= cell.digest == cells_.front().digest && cell.tokens == cells_.front().tokens;
+    return equal;
+  }
+
+  Json receipt(bool equal) const {
+    Json cells = Json::array();
+    for (const Cell& c : cells_) {
+      cells.push_back({{"isa", c.isa},
+                       {"threads", c.threads},
+                       {"chunk", c.chunk},
+                       {"cache", c.warm ? "warm" : "cold"},
+                       {"logits_digest", c.digest},
+                       {"seconds", c.seconds}});
+    }
+    return {{"what", "one fixed run, one digest"},
+            {"model_sha256", model_sha256_},
+            {"prompt_tokens", prompt_.size()},
+            {"generated_tokens", cells_.empty() ? 0 : cells_.front().tokens.size()},
+            {"equal", equal},
+            {"logits_digest", cells_.empty() ? "" : cells_.front().digest},
+            {"tokens", cells_.empty() ? std::vector<std::int32_t>() : cells_.front().tokens},
+            {"cpu", cpu_model_name()},
+            {"commit", kCommit},
+            {"compiler", kCompiler},
+            {"runs", cells}};
+  }
+
+ private:
+  Status run_machine(const std::string& isa, int threads) {
+    NIBBLE_ASSIGN(const auto loaded,
+                  engine::load(flags_.model, {.backend = "cpu", .machine = {.isa = isa, .n_threads = threads}}));
+    if (prompt_.empty()) {
+      NIBBLE_TRY(read_prompt(*loaded));
+      NIBBLE_ASSIGN(model_sha256_, engine::model_sha256(loaded->file()));
+    }
+    for (const int chunk : flags_.chunks) {
+      const int rows = chunk > 0 ? chunk : static_cast<int>(prompt_.size());
+      NIBBLE_ASSIGN(
+          const auto session,
+          engine::Session::create(*loaded->model, {.n_ctx = static_cast<int>(prompt_.size()) + flags_.max_tokens + 1,
+                                                   .prefill_chunk = rows}));
+      NIBBLE_TRY(run_cell(*loaded, *session, {.isa = isa, .threads = threads, .chunk = chunk, .warm = false}));
+      // A warm cache: the first two thirds of the prompt are there from another request.
+      std::vector<std::int32_t> other(prompt_.begin(),
+                                      prompt_.begin() + static_cast<std::ptrdiff_t>(prompt_.size() * 2 / 3));
+      other.push_back(other.front());
+      NIBBLE_TRY(session->prefill(other));
+      NIBBLE_TRY(run_cell(*loaded, *session, {.isa = isa, .threads = threads, .chunk = chunk, .warm = true}));
+    }
+    return ok_status();
+  }
+
+  Status run_cell(const engine::LoadedModel& loaded, engine::Session& session, Cell cell) {
+    engine::GenerateRequest request;
+    request.prompt = prompt_;
+    request.max_tokens = flags_.max_tokens;
+    request.ignore_eos = true;
+    NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request));
+    NIBBLE_CHECK(cell.warm == (completion.reused_positions > 0), "the cache is not in the state under test");
+    cell.digest = completion.logits_digest;
+    cell.tokens = completion.tokens;
+    cell.seconds = completion.prefill_seconds + completion.decode_seconds;
+    const bool same = cells_.empty() || cell.digest == cells_.front().digest;
+    fmt::print("{:8} {} threads  chunk {:>3}  {}  {:6.1f} s  {}{}\n", cell.isa, cell.threads, cell.chunk,
+               cell.warm ? "warm" : "cold", cell.seconds, cell.digest, same ? "" : "  DIFFERENT");
+    std::fflush(stdout);
+    cells_.push_back(std::move(cell));
+    return ok_status();
+  }
+
+  Status read_prompt(const engine::LoadedModel& loaded) {
+    std::ifstream in(flags_.prompt_file, std::ios::binary);
+    if (!in) return Error{.message = "cannot open the prompt file", .file = flags_.prompt_file};
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    NIBBLE_ASSIGN(prompt_, loaded.tokenizer.encode(text));
+    if (prompt_.size() < static_cast<std::size_t>(flags_.prompt_tokens)) {
+      return Error{.message = "the prompt file is too short",
+                   .file = flags_.prompt_file,
+                   .found = fmt::format("{} tokens", prompt_.size()),
+                   .expected = fmt::format("{}", flags_.prompt_tokens)};
+    }
+    prompt_.resize(static_cast<std::size_t>(flags_.prompt_tokens));
+    return ok_status();
+  }
+
+  const Flags& flags_;
+  std::vector<std::int32_t> prompt_;
+  std::string model_sha256_;
+  std::vector<Cell> cells_;
+};
+
+int prove(Flags& flags) {
+  if (flags.isas.empty()) {
+    for (const std::string_view isa : kernels::cpu::isa_names()) flags.isas.emplace_back(isa);
+  }
+  Prover prover(flags);
+  const Result<bool> equal = prover.run();
+  if (!equal.ok()) {
+    fmt::print(stderr, "error: {}\n", equal.error().to_string());
+    return 1;
+  }
+  if (!flags.output.empty()) std::ofstream(flags.output) << prover.receipt(*equal).dump(1) << "\n";
+  fmt::print("{}\n", *equal ? "one digest" : "DIGESTS DIFFER");
+  return *equal ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int argc, char** argv) {
+  nibble::Flags flags;
+  CLI::App app{"One fixed run of a model gives one digest over ISA x threads x prefill chunk x cache state"};
+  app.add_option("MODEL", flags.model, "An NVFP4 .gguf file")->required();
+  app.add_option("-f,--file", flags.prompt_file, "Text whose first tokens are the prompt")->required();
+  app.add_option("--prompt-tokens", flags.prompt_tokens)->capture_default_str();
+  app.add_option("-n", flags.max_tokens, "Tokens to generate")->capture_default_str();
+  app.add_option("--isa", flags.isas, "Default: all of this machine")->delimiter(',');
+  app.add_option("--threads", flags.threads)->delimiter(',')->capture_default_str();
+  app.add_option("--chunk", flags.chunks, "Prefill chunks; 0: the whole prompt")->delimiter(',')->capture_default_str();
+  app.add_option("-o,--output", flags.output, "Receipt (JSON)");
+  CLI11_PARSE(app, argc, argv);
+  return nibble::prove(flags);
+}
