@@ -37,8 +37,8 @@ struct Cell {
   int threads = 0;
   int chunk = 0;
   bool warm = false;
-  std::string digest;
-  std::vector<std::int32_t> tokens;
+  std::string digest = {};
+  std::vector<std::int32_t> tokens = {};
   double seconds = 0;
 };
 

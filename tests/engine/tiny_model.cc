@@ -101,7 +101,7 @@ class Builder {
   std::vector<Tensor> tensors_;
 };
 
-// The 256 byte tokens of the byte-level alphabet, then special tokens; no merges.
+// The 256 byte tokens of the byte-level alphabet, two special tokens and the results of two merges.
 std::vector<std::string> byte_vocabulary() {
   std::vector<std::string> tokens;
   int next = 256;
@@ -117,7 +117,7 @@ std::vector<std::string> byte_vocabulary() {
     }
     tokens.push_back(text);
   }
-  tokens.insert(tokens.end(), {"<|im_start|>", "<|im_end|>"});
+  tokens.insert(tokens.end(), {"<|im_start|>", "<|im_end|>", "th", "the"});
   return tokens;
 }
 
@@ -142,7 +142,7 @@ void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::strin
   std::vector<std::int32_t> types(tokens.size(), 1);
   types[256] = types[257] = 3;
   add_int_array(w, "tokenizer.ggml.token_type", types);
-  w.add_strings("tokenizer.ggml.merges", {});
+  w.add_strings("tokenizer.ggml.merges", std::vector<std::string_view>{"t h", "th e"});
   w.add_u32("tokenizer.ggml.eos_token_id", 257);
   if (!s.chat_template.empty()) w.add_string("tokenizer.chat_template", s.chat_template);
   if (s.metadata) s.metadata(w);

@@ -25,8 +25,8 @@ struct TinySpec {
   bool own_head = false;          // an NVFP4 output.weight
   float norm_weight = 1.0F;       // of every norm; infinity makes activations non-finite
   std::uint32_t vocab_extra = 0;  // rows of the embedding table beyond the vocabulary
-  std::string skip_tensor;        // left out
-  std::string extra_tensor;       // a tensor of no use, added
+  std::string skip_tensor = {};   // left out
+  std::string extra_tensor = {};  // a tensor of no use, added
   std::string chat_template =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
