@@ -14,9 +14,8 @@ class Encoder {
   virtual ~Encoder() = default;
 
   struct Fragment {
-    std::string_view text;      // valid UTF-8, not empty
-    std::size_t offset = 0;     // of text[0] in the caller's text, for messages
-    bool after_special = true;  // the text begins here, or a special token stands before
+    std::string_view text;   // valid UTF-8, not empty; it begins the caller's text or follows a special token
+    std::size_t offset = 0;  // of text[0] in the caller's text, for messages
     bool drop_unencodable = false;
   };
   // Appends the fragment's ids. Thread-safe.

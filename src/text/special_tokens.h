@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "text/vocabulary.h"
@@ -17,6 +16,7 @@ class SpecialTokens {
     std::size_t begin, length;
     std::int32_t id;
   };
+  // Keeps views of the vocabulary's tokens.
   explicit SpecialTokens(const Vocabulary& vocabulary);
 
   // The leftmost occurrence at or after `begin`, and of those that begin there the longest. User-defined tokens always
@@ -24,14 +24,14 @@ class SpecialTokens {
   std::optional<Match> find(std::string_view text, std::size_t begin, bool parse_special) const;
 
  private:
-  struct Node {
-    std::vector<std::pair<char, std::uint32_t>> children;  // by byte, ascending
-    std::int32_t id = -1;                                  // of the token that ends here
-    bool only_parsed = false;                              // control or unknown
+  struct Special {
+    std::string_view text;
+    std::int32_t id;
+    bool only_parsed;  // control or unknown
   };
-  void insert(std::string_view text, std::int32_t id, bool only_parsed);
-  const Node* child(const Node& node, char byte) const;
-  std::vector<Node> nodes_;  // a trie; nodes_[0] is the root
+  std::optional<Match> longest_at(std::string_view text, std::size_t begin, bool parse_special) const;
+
+  std::vector<Special> specials_;  // by text: those that share a prefix stand together, the shortest first
   bool first_byte_[256] = {};
 };
 

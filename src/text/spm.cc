@@ -94,7 +94,7 @@ std::int32_t SpmEncoder::find(std::string_view text) const {
 
 Status SpmEncoder::encode(const Fragment& fragment, std::vector<std::int32_t>* ids) const {
   std::string marked;
-  if (add_space_prefix_ && fragment.after_special) marked = kSpaceMark;
+  if (add_space_prefix_) marked = kSpaceMark;
   for (const char c : fragment.text) c == ' ' ? void(marked += kSpaceMark) : marked.push_back(c);
   Scratch scratch;
   const std::string_view text = marked;

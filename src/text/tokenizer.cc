@@ -14,8 +14,8 @@
 namespace nibble::text {
 namespace {
 
-// Positions within a text are 32-bit.
-constexpr std::size_t kMaxText = std::size_t{1} << 30;
+// Far beyond any model's context. It bounds what merging can need: about 32 bytes for each byte of one piece.
+constexpr std::size_t kMaxText = std::size_t{64} << 20;
 
 // Tokens with which the public families end an answer, known by their text because files name only one or two of them.
 // The last row ends a file rather than an answer: a code model that goes on after it invents the next file.
@@ -165,7 +165,8 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, Encod
   if (text.size() > kMaxText) {
     return Error{.message = "the text is too long",
                  .found = fmt::format("{} bytes", text.size()),
-                 .expected = fmt::format("at most {}", kMaxText)};
+                 .expected = fmt::format("at most {}", kMaxText),
+                 .hint = "encode it in parts"};
   }
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
     return Error{.message = "the text is not valid UTF-8",
@@ -174,16 +175,13 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, Encod
   }
   std::vector<std::int32_t> ids;
   if (options.add_special && add_bos_) ids.push_back(*bos_);
-  bool after_special = true;
   for (std::size_t done = 0; done < text.size();) {
     const auto match = special_tokens_.find(text, done, options.parse_special);
     const std::size_t end = match ? match->begin : text.size();
     if (end > done) {
-      NIBBLE_TRY(
-          encoder_->encode({text.substr(done, end - done), done, after_special, options.drop_unencodable}, &ids));
+      NIBBLE_TRY(encoder_->encode({text.substr(done, end - done), done, options.drop_unencodable}, &ids));
     }
     if (match) ids.push_back(match->id);
-    after_special = match.has_value();
     done = match ? match->begin + match->length : text.size();
   }
   if (options.add_special && add_eos_) ids.push_back(*eos_);

@@ -3,9 +3,9 @@
 #include <numeric>
 #include <random>
 
+#include "base/utf8.h"
 #include "tests/text/small_vocabulary.h"
 #include "text/tokenizer.h"
-#include "base/utf8.h"
 
 namespace nibble::text {
 namespace {

@@ -43,6 +43,16 @@ TEST(ByteLevelBpe, MergesByRankThenFromTheLeft) {
   EXPECT_THAT(tokens_of(tokenizer, ""), IsEmpty());
 }
 
+TEST(ByteLevelBpe, MergeWhoseSymbolsHaveChangedIsForgotten) {
+  Vocabulary vocabulary = small_bpe();
+  for (const char* token : {"bc", "ab"}) {
+    vocabulary.tokens.push_back(token);
+    vocabulary.token_types.push_back(1);
+  }
+  vocabulary.merges = {"b c", "a b"};
+  EXPECT_THAT(tokens_of(make(vocabulary), "abcab"), ElementsAre("a", "bc", "ab"));
+}
+
 TEST(ByteLevelBpe, WholePieceWinsWhereTheFamilyIgnoresMerges) {
   Vocabulary vocabulary = small_bpe();
   vocabulary.tokens.push_back("olleh");
@@ -101,11 +111,45 @@ TEST(SpecialTokens, EndOfGeneration) {
   EXPECT_FALSE(tokenizer.is_eog(*tokenizer.find("he")));
 }
 
+TEST(SpecialTokens, WholePieceIsNoWayToAControlToken) {
+  Vocabulary vocabulary = small_bpe();
+  vocabulary.pre = "llama-bpe";
+  vocabulary.add_bos = false;
+  vocabulary.tokens.push_back("stop");
+  vocabulary.token_types.push_back(static_cast<std::int32_t>(TokenType::kControl));
+  const Tokenizer tokenizer = make(vocabulary);
+  EXPECT_THAT(tokens_of(tokenizer, "stop"), ElementsAre("s", "t", "o", "p"));
+  EXPECT_THAT(tokens_of(tokenizer, "stop", {.parse_special = true}), ElementsAre("stop"));
+}
+
+TEST(SpecialTokens, EndOfAMessageIsNotTheEndWhereToolsAreCalledByTokens) {
+  Vocabulary vocabulary = small_bpe();
+  const auto add_control = [&](const char* text) {
+    vocabulary.tokens.push_back(text);
+    vocabulary.token_types.push_back(static_cast<std::int32_t>(TokenType::kControl));
+  };
+  add_control("<|end|>");
+  add_control("<|return|>");
+  const auto ends = [&] {
+    const Tokenizer tokenizer = make(vocabulary);
+    return tokenizer.is_eog(*tokenizer.find("<|end|>"));
+  };
+  EXPECT_TRUE(ends());
+  add_control("<|call|>");
+  EXPECT_FALSE(ends());
+}
+
 TEST(Encode, InvalidUtf8IsAnErrorWithItsOffset) {
   const Tokenizer tokenizer = make(small_bpe());
   const auto ids = tokenizer.encode("he\xC3(");
   ASSERT_FALSE(ids.ok());
   EXPECT_THAT(ids.error().found, HasSubstr("0xC3 at offset 2"));
+}
+
+TEST(Encode, TextBeyondAnyContextIsRefused) {
+  const auto ids = make(small_bpe()).encode(std::string((std::size_t{64} << 20) + 1, ' '));
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().message, "the text is too long");
 }
 
 TEST(Decode, ControlTokensRenderAsNothingByDefault) {
@@ -126,6 +170,48 @@ TEST(Spm, BestScoreFirstWithSpacePrefixAndByteFallback) {
     ASSERT_TRUE(ids.ok());
     EXPECT_EQ(tokenizer.decode(*ids), text);
   }
+}
+
+TEST(Spm, OfEqualScoresTheLeftmost) {
+  const Tokenizer tokenizer = make(small_spm());
+  EXPECT_THAT(tokens_of(tokenizer, "olll"), ElementsAre("<s>", "▁", "o", "ll", "l"));
+}
+
+TEST(Spm, MergeWhoseSymbolsHaveChangedIsForgotten) {
+  Vocabulary vocabulary = small_spm();
+  for (const char* token : {"os", "so"}) {  // "so" is worse: in "sos" it is a candidate that "os" overtakes
+    vocabulary.tokens.push_back(token);
+    vocabulary.token_types.push_back(1);
+    vocabulary.scores.push_back(vocabulary.scores.back() - 1);
+  }
+  EXPECT_THAT(tokens_of(make(vocabulary), "sos", {.add_special = false}), ElementsAre("▁", "s", "os"));
+}
+
+TEST(Spm, BosAndEosHaveTheirConventionalPlaces) {
+  Vocabulary vocabulary = small_spm();
+  vocabulary.bos_id = vocabulary.eos_id = std::nullopt;
+  EXPECT_EQ(make(vocabulary).bos(), 1);
+  EXPECT_EQ(make(vocabulary).eos(), 2);
+  EXPECT_TRUE(make(vocabulary).is_eog(2));
+  vocabulary.tokens[1] = "<start>";
+  EXPECT_THAT(error_of(vocabulary), HasSubstr("tokenizer.ggml.bos_token_id"));
+}
+
+TEST(Spm, TokensMayJoinWords) {
+  Vocabulary vocabulary = small_spm();
+  EXPECT_THAT(tokens_of(make(vocabulary), "o h", {.add_special = false}), ElementsAre("▁", "o", "▁", "h"));
+  vocabulary.tokens.push_back("o▁");
+  vocabulary.token_types.push_back(1);
+  vocabulary.scores.push_back(0);
+  EXPECT_THAT(tokens_of(make(vocabulary), "o h", {.add_special = false}), ElementsAre("▁", "o▁", "h"));
+}
+
+TEST(Spm, SpacePrefixFollowsEverySpecialToken) {
+  Vocabulary vocabulary = small_spm();
+  const EncodeOptions options{.parse_special = true, .add_special = false};
+  EXPECT_THAT(tokens_of(make(vocabulary), "h</s>h", options), ElementsAre("▁", "h", "</s>", "▁", "h"));
+  vocabulary.add_space_prefix = false;
+  EXPECT_THAT(tokens_of(make(vocabulary), "h</s>h", options), ElementsAre("h", "</s>", "h"));
 }
 
 TEST(Spm, PlainTextNeverBecomesAControlToken) {
