@@ -71,7 +71,7 @@ std::tm local_time_now() {
 }  // namespace
 
 struct ChatTemplate::Tree {
-  jinja::Body body;
+  jinja::Block root;
 };
 
 ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const Tree> tree)
@@ -98,7 +98,7 @@ Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& context, 
     for (auto& [name, value] : jinja::make_globals(runtime)) globals->names[name] = std::move(value);
     for (const auto& [name, value] : context.items()) globals->names[name] = from_json(runtime, value, 1);
     auto root = std::make_shared<jinja::Scope>(&runtime, std::move(globals));
-    return jinja::Interpreter(runtime, std::move(root)).render(tree_->body);
+    return jinja::Interpreter(runtime, std::move(root)).render(tree_->root);
   } catch (jinja::TemplateError error) {
     if (error.line == 0) error.line = runtime.line;
     return to_error(error);

@@ -19,6 +19,14 @@ using ExprPtr = std::unique_ptr<Expr>;
 using Exprs = std::vector<ExprPtr>;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
+// A body with variables of its own. `unset` are those that it assigns before it reads them: they are undefined until
+// then, even for macros and inner loops that come first, and even when the context has a value of that name.
+// jinja2 decides this when it compiles a template; jinja_names.cc does.
+struct Block {
+  Body body = {};
+  std::vector<std::string> unset = {};
+};
+
 // Arguments of a call, a filter or a test: f(a, key=b, *more, **named).
 struct CallArgs {
   Exprs positional;
@@ -128,8 +136,8 @@ struct For {
   Target target;
   ExprPtr iterable;
   ExprPtr condition;  // {% for x in y if condition %}, may be null
-  Body body;
-  Body otherwise;  // {% else %}: ran when the body never did
+  Block body;
+  Block otherwise;  // {% else %}: ran when the body never did
   bool recursive = false;
 };
 struct Set {
@@ -139,33 +147,33 @@ struct Set {
 struct SetBlock {
   Target target;
   ExprPtr filter;  // a chain of Filter whose innermost input is null, or null
-  Body body;
+  Block body;
 };
 struct With {
   std::vector<std::pair<Target, ExprPtr>> bindings;
-  Body body;
+  Block body;
 };
 struct Macro {
   std::string name;  // empty for the body of {% call %}
   std::vector<std::string> parameters;
   Exprs defaults;  // of the last parameters
-  Body body;
+  Block body;
   // Whether the body reads these names, which makes the macro accept them.
   bool reads_caller = false, reads_varargs = false, reads_kwargs = false;
 };
 struct MacroDefinition {
-  std::shared_ptr<const Macro> macro;
+  std::shared_ptr<Macro> macro;
 };
 struct CallBlock {
-  std::shared_ptr<const Macro> caller;
+  std::shared_ptr<Macro> caller;
   ExprPtr call;  // holds a Call
 };
 struct FilterBlock {
   ExprPtr filter;
-  Body body;
+  Block body;
 };
 struct Generation {  // {% generation %}: marks assistant text for training masks; it renders its body
-  Body body;
+  Block body;
 };
 struct Break {};
 struct Continue {};

@@ -43,9 +43,9 @@ void Interpreter::write(std::string_view text) {
   *output_ += text;
 }
 
-std::string Interpreter::render(const Body& body) {
+std::string Interpreter::render(const Block& block) {
   OutputGuard output(*this);
-  exec(body);
+  exec_block(block);
   return std::move(output.text);
 }
 
@@ -60,9 +60,16 @@ Interpreter::Flow Interpreter::exec(const Body& body) {
   return Flow::kNormal;
 }
 
-std::pair<Interpreter::Flow, std::string> Interpreter::capture(const Body& body) {
+Interpreter::Flow Interpreter::exec_block(const Block& block) {
+  for (const std::string& name : block.unset) {
+    scope_->names.try_emplace(name, runtime_.undefined("'" + name + "' is undefined"));
+  }
+  return exec(block.body);
+}
+
+std::pair<Interpreter::Flow, std::string> Interpreter::capture(const Block& block) {
   OutputGuard output(*this);
-  const Flow flow = exec(body);
+  const Flow flow = exec_block(block);
   return {flow, std::move(output.text)};
 }
 
@@ -132,7 +139,7 @@ Interpreter::Flow Interpreter::exec_node(const With& node) {
   for (const auto& [target, value] : node.bindings) values.push_back(eval(*value));
   const ScopeGuard scope(*this, make_scope(scope_));
   for (std::size_t i = 0; i < values.size(); ++i) assign(node.bindings[i].first, values[i]);
-  return exec(node.body);
+  return exec_block(node.body);
 }
 
 Interpreter::Flow Interpreter::exec_node(const FilterBlock& node) {
@@ -145,7 +152,7 @@ Interpreter::Flow Interpreter::exec_node(const FilterBlock& node) {
 
 Interpreter::Flow Interpreter::exec_node(const Generation& node) {
   const ScopeGuard scope(*this, make_scope(scope_));
-  return exec(node.body);
+  return exec_block(node.body);
 }
 
 // --- Macros ---------------------------------------------------------------------------------------------------------
@@ -261,13 +268,13 @@ Interpreter::Flow Interpreter::run_loop(const For& node, const Value& iterable, 
     const ScopeGuard scope(*this, inner);
     inner->names["loop"] = Value(Kind::kHost, loop);
     assign(node.target, loop->current());
-    if (exec(node.body) == Flow::kBreak) break;
+    if (exec_block(node.body) == Flow::kBreak) break;
   }
   inner.reset();
   if (loop.use_count() > 1) runtime_.keep(loop);
   if (ran) return Flow::kNormal;
   const ScopeGuard scope(*this, make_scope(outer));
-  return exec(node.otherwise);
+  return exec_block(node.otherwise);
 }
 
 }  // namespace nibble::text::jinja

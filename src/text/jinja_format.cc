@@ -127,7 +127,9 @@ bool is_one_of(char c, std::string_view set) {
 
 class PercentFormatter {
  public:
-  PercentFormatter(Runtime& runtime, std::string_view pattern) : runtime_(runtime), pattern_(pattern), out_(runtime) {}
+  // `markup`: the pattern is safe HTML, so that the texts put into it are escaped.
+  PercentFormatter(Runtime& runtime, std::string_view pattern, bool markup)
+      : runtime_(runtime), pattern_(pattern), markup_(markup), out_(runtime) {}
 
   // `mapping` is what %(name)s reads; `all_used` whether values left over are an error.
   std::string run(const std::vector<Value>& values, const Value* mapping, bool all_used) {
@@ -153,8 +155,11 @@ class PercentFormatter {
   Spec read_spec();
   void convert();
 
+  std::string text_of(const Value& value, bool repr);
+
   Runtime& runtime_;
   std::string_view pattern_;
+  const bool markup_;
   TextBuilder out_;
   const std::vector<Value>* values_ = nullptr;
   const Value* mapping_ = nullptr;
@@ -194,6 +199,11 @@ Spec PercentFormatter::read_spec() {
   return spec;
 }
 
+std::string PercentFormatter::text_of(const Value& value, bool repr) {
+  std::string text = repr ? to_repr(runtime_, value) : to_str(runtime_, value);
+  return markup_ && (repr || !value.is_markup()) ? escape_markup(runtime_, text) : text;
+}
+
 void PercentFormatter::convert() {
   ++at_;
   std::optional<Value> keyed;
@@ -211,7 +221,7 @@ void PercentFormatter::convert() {
     case 'r':
       spec.fill = " ";
       spec.align = left ? '<' : '>';
-      out_ << format_text(spec.type == 's' ? to_str(runtime_, value) : to_repr(runtime_, value), spec);
+      out_ << format_text(text_of(value, spec.type == 'r'), spec);
       return;
     case 'd':
     case 'i':
@@ -251,8 +261,8 @@ void PercentFormatter::convert() {
 
 class BraceFormatter {
  public:
-  BraceFormatter(Runtime& runtime, std::string_view pattern, const Args& args)
-      : runtime_(runtime), pattern_(pattern), args_(args), out_(runtime) {}
+  BraceFormatter(Runtime& runtime, std::string_view pattern, bool markup, const Args& args)
+      : runtime_(runtime), pattern_(pattern), markup_(markup), args_(args), out_(runtime) {}
   std::string run();
 
  private:
@@ -264,6 +274,7 @@ class BraceFormatter {
 
   Runtime& runtime_;
   std::string_view pattern_;
+  const bool markup_;  // see PercentFormatter
   const Args& args_;
   TextBuilder out_;
   std::size_t next_ = 0;
@@ -304,7 +315,9 @@ void BraceFormatter::replace_field(std::string_view field) {
   Value value = find_value(name);
   if (conversion == 'r') value = runtime_.string(to_repr(runtime_, value));
   if (conversion == 's') value = runtime_.string(to_str(runtime_, value));
-  out_ << format_value(value, spec);
+  if (markup_ && value.is_markup() && !spec.empty()) fail("a format specification for safe text is not supported");
+  const std::string text = format_value(value, spec);
+  out_ << (markup_ && !value.is_markup() ? escape_markup(runtime_, text) : text);
 }
 
 Value BraceFormatter::first_value(std::string_view name) {
@@ -413,16 +426,12 @@ Value format_percent(Runtime& runtime, const Value& pattern, const Value& values
   const bool is_tuple = values.is(Kind::kTuple);
   const bool is_mapping = values.is(Kind::kDict) || values.is(Kind::kList);
   const std::vector<Value> list = is_tuple ? values.items() : std::vector<Value>{values};
-  PercentFormatter formatter(runtime, pattern.text());
+  PercentFormatter formatter(runtime, pattern.text(), pattern.is_markup());
   return runtime.string(formatter.run(list, is_mapping ? &values : nullptr, !is_mapping), pattern.is_markup());
 }
 
-Value format_percent(Runtime& runtime, const Value& pattern, const std::vector<Value>& values) {
-  return runtime.string(PercentFormatter(runtime, pattern.text()).run(values, nullptr, true), pattern.is_markup());
-}
-
 Value format_braces(Runtime& runtime, const Value& pattern, const Args& args) {
-  return runtime.string(BraceFormatter(runtime, pattern.text(), args).run(), pattern.is_markup());
+  return runtime.string(BraceFormatter(runtime, pattern.text(), pattern.is_markup(), args).run(), pattern.is_markup());
 }
 
 std::string format_time(const std::string& pattern, const std::tm& time) {

@@ -9,7 +9,6 @@
 namespace nibble::text::jinja {
 
 Value format_percent(Runtime& runtime, const Value& pattern, const Value& values);
-Value format_percent(Runtime& runtime, const Value& pattern, const std::vector<Value>& values);
 Value format_braces(Runtime& runtime, const Value& pattern, const Args& args);
 std::string format_time(const std::string& pattern, const std::tm& time);  // in English, whatever the locale
 

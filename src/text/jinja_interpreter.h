@@ -27,7 +27,7 @@ class Interpreter {
  public:
   Interpreter(Runtime& runtime, std::shared_ptr<Scope> globals) : runtime_(runtime), scope_(std::move(globals)) {}
 
-  std::string render(const Body& body);
+  std::string render(const Block& block);
 
   // The text of a macro's body. Absent parameters take their defaults; `extras` are caller, kwargs and varargs.
   std::string render_macro(const Macro& macro, const std::shared_ptr<Scope>& closure, const Bound& parameters,
@@ -81,8 +81,10 @@ class Interpreter {
   Flow exec_node(const Continue&) { return Flow::kContinue; }
   Flow run_loop(const For& node, const Value& iterable, int depth);
   std::shared_ptr<Iterator> filter_loop(const For& node, std::shared_ptr<Iterator> source);
-  // Runs a body in a scope of its own and returns its text instead of writing it.
-  std::pair<Flow, std::string> capture(const Body& body);
+  // Starts a block whose scope is the current one.
+  Flow exec_block(const Block& block);
+  // The same, but returns the text instead of writing it.
+  std::pair<Flow, std::string> capture(const Block& block);
 
   void write(std::string_view text);
   const Value* find(std::string_view name) const;

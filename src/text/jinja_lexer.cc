@@ -259,7 +259,7 @@ void Lexer::lex_number() {
       end = digits(at_ + 2, base);
     }
   } else if (!real && peek() == '0') {
-    end = at_ + 1;  // "007" is a zero and a surprise for the parser, as in jinja2
+    end = std::min(end, source_.find_first_not_of("0_", at_));  // "007" is a zero and a seven: an error of the parser
   }
   std::string text;
   for (std::size_t i = at_; i < end; ++i) {

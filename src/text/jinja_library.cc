@@ -128,6 +128,10 @@ Value global_strftime_now(Runtime& runtime, const Args& args) {
   return runtime.string(format_time(bound[0]->text(), runtime.now()));
 }
 
+Value global_lipsum(Runtime&, const Args&) {
+  fail("lipsum() is not supported: its text is random");
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, Value>> make_globals(Runtime& runtime) {
@@ -140,6 +144,7 @@ std::vector<std::pair<std::string, Value>> make_globals(Runtime& runtime) {
   add("namespace", global_namespace);
   add("cycler", global_cycler);
   add("joiner", global_joiner);
+  add("lipsum", global_lipsum);
   add("raise_exception", global_raise_exception);
   add("strftime_now", global_strftime_now);
   return globals;

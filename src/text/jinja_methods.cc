@@ -82,9 +82,10 @@ Value str_partition(Runtime& runtime, const Value& self, const Args& args) {
 Value str_replace(Runtime& runtime, const Value& self, const Args& args) {
   const Bound bound = bind("replace", args, {"old", "new", "count"}, 2);
   const std::int64_t limit = bound[2] ? to_integer(*bound[2], "count") : -1;
-  return like(runtime, self,
-              replace(runtime, self.text(), text_of(*bound[0], "replace argument 1"),
-                      text_of(*bound[1], "replace argument 2"), limit < 0 ? -1 : limit));
+  const std::string& old = text_of(*bound[0], "replace argument 1");
+  std::string with = text_of(*bound[1], "replace argument 2");
+  if (self.is_markup() && !bound[1]->is_markup()) with = escape_markup(runtime, with);
+  return like(runtime, self, replace(runtime, self.text(), old, with, limit < 0 ? -1 : limit));
 }
 
 Value str_removeprefix(Runtime& runtime, const Value& self, const Args& args) {
@@ -193,11 +194,31 @@ Value str_convert(Runtime& runtime, const Value& self, const Args& args) {
   return like(runtime, self, kConvert(self.text()));
 }
 
-template <bool (*kAsk)(std::string_view)>
-Value str_ask(Runtime& runtime, const Value& self, const Args& args) {
+bool is_alphanumeric(char32_t c) {
+  return is_letter(c) || is_number(c);
+}
+
+bool is_ascii_character(char32_t c) {
+  return c < 0x80;
+}
+
+// True when every character passes; of an empty text what `kOfEmpty` says.
+template <bool (*kAsk)(char32_t), bool kOfEmpty = false>
+Value str_all(Runtime& runtime, const Value& self, const Args& args) {
   bind("character test", args, {});
-  runtime.charge_bytes(self.text().size() * 4);
-  return Value::boolean(kAsk(self.text()));
+  const std::string& text = self.text();
+  runtime.charge_bytes(text.size() * 8);
+  for (std::size_t at = 0; at < text.size();) {
+    if (!kAsk(next_code_point(text, at))) return Value::boolean(false);
+  }
+  return Value::boolean(kOfEmpty || !text.empty());
+}
+
+template <bool kUpper>
+Value str_is_case(Runtime& runtime, const Value& self, const Args& args) {
+  bind("case test", args, {});
+  runtime.charge_bytes(self.text().size() * 8);
+  return Value::boolean(is_all_of_case(self.text(), kUpper));
 }
 
 enum class Side : std::uint8_t { kLeft, kRight, kBoth };
@@ -302,11 +323,19 @@ constexpr NamedMethod kStringMethods[] = {
     {"rjust", str_pad<Side::kRight>},
     {"center", str_pad<Side::kBoth>},
     {"zfill", str_zfill},
+    {"isalnum", str_all<is_alphanumeric>},
+    {"isalpha", str_all<is_letter>},
+    {"isascii", str_all<is_ascii_character, true>},
+    {"isdecimal", str_all<is_decimal>},
+    {"isdigit", str_all<is_digit_character>},
+    {"isprintable", str_all<is_printable, true>},
+    {"isspace", str_all<is_space>},
+    {"islower", str_is_case<false>},
+    {"isupper", str_is_case<true>},
 };
-constexpr std::string_view kUnsupportedStringMethods[] = {
-    "casefold",  "encode",  "expandtabs", "format_map",   "isalnum",   "isalpha",     "isascii",
-    "isdecimal", "isdigit", "islower",    "isidentifier", "isnumeric", "isprintable", "isspace",
-    "istitle",   "isupper", "maketrans",  "swapcase",     "translate"};
+constexpr std::string_view kUnsupportedStringMethods[] = {"casefold",     "encode",    "expandtabs", "format_map",
+                                                          "isidentifier", "isnumeric", "istitle",    "maketrans",
+                                                          "swapcase",     "translate"};
 
 constexpr NamedMethod kDictMethods[] = {
     {"get", dict_get},
@@ -321,6 +350,20 @@ constexpr NamedMethod kListMethods[] = {{"index", sequence_index}, {"count", seq
 constexpr NamedMethod kTupleMethods[] = {{"index", sequence_index}, {"count", sequence_count}};
 constexpr std::string_view kUnsafeListMethods[] = {"append", "clear",  "pop",    "reverse",
                                                    "insert", "remove", "extend", "sort"};
+
+// Fields of numbers. The methods exist, so that `is defined` is true of them.
+constexpr std::string_view kIntMethods[] = {"as_integer_ratio", "bit_count",  "bit_length", "conjugate",
+                                            "from_bytes",       "is_integer", "to_bytes"};
+constexpr std::string_view kFloatMethods[] = {"as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"};
+
+std::optional<Value> find_number_field(const Value& number, std::string_view name) {
+  const bool is_float = number.is(Kind::kFloat);
+  if (name == "real") return is_float ? number : Value::integer(number.integer_value());
+  if (name == "imag") return is_float ? Value::real(0.0) : Value::integer(0);
+  if (name == "numerator" && !is_float) return Value::integer(number.integer_value());
+  if (name == "denominator" && !is_float) return Value::integer(1);
+  return std::nullopt;
+}
 
 constexpr const char* kMethodType = "builtin_function_or_method";
 
@@ -357,6 +400,12 @@ std::optional<Value> find_method(Runtime& runtime, const Value& object, std::str
       if (object.as<Sequence>().is_group && name == "grouper") return object.items()[0];
       if (object.as<Sequence>().is_group && name == "list") return object.items()[1];
       return lookup(runtime, object, name, kTupleMethods, {}, {});
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kFloat:
+      if (std::optional<Value> field = find_number_field(object, name)) return field;
+      if (object.is(Kind::kFloat)) return lookup(runtime, object, name, {}, {}, kFloatMethods);
+      return lookup(runtime, object, name, {}, {}, kIntMethods);
     default:
       return std::nullopt;
   }

@@ -42,6 +42,10 @@ std::int64_t LoopObject::size(Runtime& runtime) {
   return static_cast<std::int64_t>(*size_);
 }
 
+std::string LoopObject::repr(Runtime& runtime) {
+  return "<LoopContext " + std::to_string(index0_ + 1) + "/" + std::to_string(size(runtime)) + ">";
+}
+
 Value LoopObject::cycle(const Args& args) const {
   if (args.positional.empty()) fail("no items for cycling given");
   return args.positional[static_cast<std::size_t>(index0_) % args.positional.size()];

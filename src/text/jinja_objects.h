@@ -27,6 +27,7 @@ class LoopObject final : public Host, public std::enable_shared_from_this<LoopOb
   const Value& current() const { return current_; }
 
   std::string type() const override { return "LoopContext"; }
+  std::string repr(Runtime& runtime) override;
   bool is_callable() const override { return true; }
   Value call(Runtime& runtime, const Args& args) override;
   std::optional<Value> attribute(Runtime& runtime, std::string_view name) override;
@@ -62,7 +63,7 @@ class MacroObject final : public Host {
         closure_(std::move(closure)) {}
 
   std::string type() const override { return "Macro"; }
-  std::string repr() const override {
+  std::string repr(Runtime&) override {
     return macro_->name.empty() ? "<Macro anonymous>" : "<Macro '" + macro_->name + "'>";
   }
   bool is_callable() const override { return true; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja_error.h"
+#include "text/jinja_names.h"
 #include "text/jinja_parser_impl.h"
 
 namespace nibble::text::jinja {
@@ -191,9 +192,9 @@ For Parser::parse_for() {
   skip_operator(":");
   finish_statement();
   ++loop_depth_;
-  node.body = parse_body({"else", "endfor"});
+  node.body.body = parse_body({"else", "endfor"});
   --loop_depth_;
-  if (take().value == "else") node.otherwise = parse_block("endfor");
+  if (take().value == "else") node.otherwise.body = parse_block("endfor");
   --for_depth_;
   return node;
 }
@@ -202,7 +203,7 @@ Stmt::Node Parser::parse_set() {
   Target target = parse_target(TargetUse::kSet);
   if (skip_operator("=")) return Set{std::move(target), parse_tuple()};
   ExprPtr filter = parse_filter_chain(nullptr);
-  return SetBlock{std::move(target), std::move(filter), parse_block("endset")};
+  return SetBlock{std::move(target), std::move(filter), Block{parse_block("endset")}};
 }
 
 With Parser::parse_with() {
@@ -213,7 +214,7 @@ With Parser::parse_with() {
     expect_operator("=");
     node.bindings.emplace_back(std::move(target), parse_expression());
   }
-  node.body = parse_block("endwith");
+  node.body.body = parse_block("endwith");
   return node;
 }
 
@@ -258,7 +259,7 @@ MacroDefinition Parser::parse_macro() {
   macro->name = name.value;
   note_write(name.value);
   parse_signature(*macro);
-  macro->body = parse_macro_body(*macro, "endmacro");
+  macro->body.body = parse_macro_body(*macro, "endmacro");
   const auto caller = std::find(macro->parameters.begin(), macro->parameters.end(), "caller");
   const auto index = static_cast<std::size_t>(caller - macro->parameters.begin());
   if (macro->reads_caller && index + macro->defaults.size() < macro->parameters.size()) {
@@ -273,18 +274,18 @@ CallBlock Parser::parse_call_block() {
   if (at_operator("(")) parse_signature(*caller);
   ExprPtr call = parse_expression();
   if (!std::holds_alternative<Call>(call->node)) fail("'{% call %}' needs a call", line);
-  caller->body = parse_macro_body(*caller, "endcall");
+  caller->body.body = parse_macro_body(*caller, "endcall");
   return {std::move(caller), std::move(call)};
 }
 
 FilterBlock Parser::parse_filter_block() {
   ExprPtr filter = parse_filter_chain(parse_filter(nullptr));
-  return {std::move(filter), parse_block("endfilter")};
+  return {std::move(filter), Block{parse_block("endfilter")}};
 }
 
 Generation Parser::parse_generation() {
   const int outer_loops = std::exchange(loop_depth_, 0);
-  Generation node{parse_block("endgeneration")};
+  Generation node{Block{parse_block("endgeneration")}};
   loop_depth_ = outer_loops;
   return node;
 }
@@ -332,15 +333,15 @@ Target Parser::parse_target(TargetUse use) {
   tuple.kind = Target::Kind::kTuple;
   tuple.line = first.line;
   tuple.items.push_back(std::move(first));
-  const auto at_end = [this] {
-    return at_operator("=") || at_operator(")") || at_name("in") || current().kind == TokenKind::kStatementClose;
-  };
+  const auto at_end = [this, use] { return at_operator(")") || (use == TargetUse::kLoop && at_name("in")); };
   while (skip_operator(",") && !at_end()) tuple.items.push_back(parse_single_target(use));
   return tuple;
 }
 
-Body parse_template(std::string_view source) {
-  return Parser(tokenize(source)).parse();
+Block parse_template(std::string_view source) {
+  Block root{Parser(tokenize(source)).parse()};
+  resolve_names(root);
+  return root;
 }
 
 }  // namespace nibble::text::jinja

@@ -8,6 +8,6 @@
 namespace nibble::text::jinja {
 
 // Throws TemplateError, which names what is wrong or not supported, and its line. `source` is valid UTF-8.
-Body parse_template(std::string_view source);
+Block parse_template(std::string_view source);
 
 }  // namespace nibble::text::jinja

@@ -334,9 +334,25 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
   take();
   if (at_operator("]")) fail_here("expected an expression, got ']'");
   ExprPtr expr = parse_subscript_item(std::move(object));
-  if (at_operator(",")) fail_here("several subscripts in one pair of brackets are not supported");
+  if (at_operator(",")) expr = parse_tuple_subscript(std::move(expr));
   expect_operator("]");
   return expr;
+}
+
+// object[a, b]: `first` is object[a], and the current token the comma.
+ExprPtr Parser::parse_tuple_subscript(ExprPtr first) {
+  const int line = current().line;
+  auto* subscript = std::get_if<Subscript>(&first->node);
+  Exprs keys;
+  if (subscript != nullptr) keys.push_back(std::move(subscript->key));
+  while (subscript != nullptr && skip_operator(",")) {
+    keys.push_back(parse_expression());
+    if (at_operator(":")) subscript = nullptr;
+  }
+  if (subscript == nullptr) fail_here("a slice among several subscripts is not supported");
+  const int height = std::max(subscript->object->height, max_height_of(keys) + 1);
+  ExprPtr tuple = make_over(TupleLiteral{std::move(keys)}, line, height - 1);
+  return make_over(Subscript{std::move(subscript->object), std::move(tuple)}, line, height);
 }
 
 ExprPtr Parser::parse_subscript_item(ExprPtr object) {

@@ -67,6 +67,7 @@ class Parser {
   ExprPtr parse_attribute(ExprPtr object);
   ExprPtr parse_subscript(ExprPtr object);
   ExprPtr parse_subscript_item(ExprPtr object);
+  ExprPtr parse_tuple_subscript(ExprPtr first);
   ExprPtr parse_call(ExprPtr callee);
   CallArgs parse_call_args();
   ExprPtr parse_filter(ExprPtr input);

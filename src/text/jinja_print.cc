@@ -58,9 +58,9 @@ void write_entries(Runtime& runtime, TextBuilder& out, const Pairs& pairs, Write
   out << '}';
 }
 
-void write_host(TextBuilder& out, const Value& value) {
+void write_host(Runtime& runtime, TextBuilder& out, const Value& value) {
   // Python would print an address here, which no two runs share.
-  const std::string text = value.is(Kind::kHost) ? value.as<Host>().repr() : std::string();
+  const std::string text = value.is(Kind::kHost) ? value.as<Host>().repr(runtime) : std::string();
   if (text.empty()) fail("a '" + type_name(value) + "' object has no text that could be printed");
   out << text;
 }
@@ -120,7 +120,7 @@ void write_repr(Runtime& runtime, TextBuilder& out, const Value& value) {
       return;
     case Kind::kIterator:
     case Kind::kHost:
-      write_host(out, value);
+      write_host(runtime, out, value);
   }
 }
 

@@ -141,7 +141,7 @@ class Host : public Object {
   virtual std::optional<std::size_t> length() { return std::nullopt; }
   virtual std::shared_ptr<Iterator> iterate() { return nullptr; }  // null: not iterable
   virtual int nesting() const { return 0; }                        // of what it holds and does not clear() by itself
-  virtual std::string repr() const { return {}; }                  // empty: Python's text would hold an address
+  virtual std::string repr(Runtime&) { return {}; }                // empty: Python's text would hold an address
 };
 
 class Function final : public Host {

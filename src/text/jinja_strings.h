@@ -25,6 +25,9 @@ std::string replace(Runtime& runtime, std::string_view text, std::string_view ol
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string capitalize(std::string_view text);
-std::string title_case(std::string_view text);  // str.title(): every run of letters
+std::string title_case(std::string_view text);  // str.title(): every run of cased letters
+// str.isupper and str.islower: some cased letter, and none of another case.
+bool is_all_of_case(std::string_view text, bool upper);
+bool is_digit_character(char32_t code_point);  // str.isdigit for one: decimal digits, superscripts, circled ones
 
 }  // namespace nibble::text::jinja

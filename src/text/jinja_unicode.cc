@@ -38,7 +38,7 @@ class CharacterClass {
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
                               &error, &offset, nullptr));
-    NIBBLE_CHECK(code_ != nullptr, "PCRE2 was built without Unicode");
+    NIBBLE_CHECK(code_ != nullptr, "PCRE2 10.40 or later with Unicode is needed");
   }
 
   bool contains(char32_t c) const {
@@ -137,6 +137,46 @@ bool is_printable(char32_t c) {
 bool is_word_character(char32_t c) {
   static const CharacterClass word("[\\p{L}\\p{N}_]");
   return word.contains(c);
+}
+
+bool is_letter(char32_t c) {
+  static const CharacterClass letter("\\p{L}");
+  return letter.contains(c);
+}
+
+bool is_number(char32_t c) {
+  static const CharacterClass number("\\p{N}");
+  return number.contains(c);
+}
+
+bool is_decimal(char32_t c) {
+  static const CharacterClass decimal("\\p{Nd}");
+  return decimal.contains(c);
+}
+
+bool is_lower_case(char32_t c) {
+  static const CharacterClass lower("\\p{Lowercase}");
+  return lower.contains(c);
+}
+
+bool is_upper_case(char32_t c) {
+  static const CharacterClass upper("\\p{Uppercase}");
+  return upper.contains(c);
+}
+
+bool is_title_case(char32_t c) {
+  static const CharacterClass title("\\p{Lt}");
+  return title.contains(c);
+}
+
+bool is_cased(char32_t c) {
+  static const CharacterClass cased("\\p{Cased}");
+  return cased.contains(c);
+}
+
+bool is_case_ignorable(char32_t c) {
+  static const CharacterClass ignorable("\\p{Case_Ignorable}");
+  return ignorable.contains(c);
 }
 
 std::string_view strip_space(std::string_view text, bool left, bool right) {

@@ -35,6 +35,16 @@ bool is_printable(char32_t code_point);
 // What Python's regular expressions call \w: letters, numbers and the underscore.
 bool is_word_character(char32_t code_point);
 
+// General categories and derived properties of Unicode.
+bool is_letter(char32_t code_point);
+bool is_number(char32_t code_point);   // category N
+bool is_decimal(char32_t code_point);  // category Nd
+bool is_lower_case(char32_t code_point);
+bool is_upper_case(char32_t code_point);
+bool is_title_case(char32_t code_point);
+bool is_cased(char32_t code_point);
+bool is_case_ignorable(char32_t code_point);
+
 std::string_view strip_space(std::string_view text, bool left, bool right);
 
 }  // namespace nibble::text::jinja
