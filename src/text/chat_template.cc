@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/jinja_error.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_library.h"
 #include "text/jinja_parser.h"
-#include "text/jinja_unicode.h"
 
 namespace nibble::text {
 namespace {
@@ -40,7 +40,7 @@ Value from_json(Runtime& runtime, const Json& json, int depth) {
       return Value::real(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      if (!jinja::is_valid_utf8(text)) jinja::fail("a string of the context is not valid UTF-8");
+      if (find_invalid_utf8(text) != std::string::npos) jinja::fail("a string of the context is not valid UTF-8");
       return runtime.string(text);
     }
     case Json::value_t::array: {
@@ -51,7 +51,7 @@ Value from_json(Runtime& runtime, const Json& json, int depth) {
     case Json::value_t::object: {
       std::vector<jinja::Dict::Entry> entries;
       for (const auto& [key, value] : json.items()) {
-        if (!jinja::is_valid_utf8(key)) jinja::fail("a key of the context is not valid UTF-8");
+        if (find_invalid_utf8(key) != std::string::npos) jinja::fail("a key of the context is not valid UTF-8");
         entries.emplace_back(runtime.string(key), from_json(runtime, value, depth + 1));
       }
       return runtime.dict(std::move(entries));
@@ -78,7 +78,8 @@ ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const Tree> tree)
     : source_(std::move(source)), tree_(std::move(tree)) {}
 
 Result<ChatTemplate> ChatTemplate::parse(std::string source) {
-  if (!jinja::is_valid_utf8(source)) return Error{.message = "chat template: the text is not valid UTF-8"};
+  if (find_invalid_utf8(source) != std::string::npos)
+    return Error{.message = "chat template: the text is not valid UTF-8"};
   try {
     auto tree = std::make_shared<Tree>(Tree{jinja::parse_template(source)});
     return ChatTemplate(std::move(source), std::move(tree));

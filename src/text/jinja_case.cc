@@ -3,6 +3,7 @@
 #include <iterator>
 #include <span>
 
+#include "base/utf8.h"
 #include "text/jinja_strings.h"
 #include "text/jinja_unicode.h"
 
@@ -35,14 +36,14 @@ const CaseRun* find_run(std::span<const CaseRun> runs, char32_t c) {
 // False when the tables do not know the code point.
 bool append_mapped(std::string& out, std::span<const CaseRun> runs, std::span<const CaseSpecial> specials, char32_t c) {
   if (const CaseRun* run = find_run(runs, c)) {
-    append_utf8(out, static_cast<char32_t>(static_cast<std::int64_t>(c) + run->delta));
+    append_utf8(static_cast<char32_t>(static_cast<std::int64_t>(c) + run->delta), &out);
     return true;
   }
   const auto special = std::lower_bound(specials.begin(), specials.end(), c,
                                         [](const CaseSpecial& s, char32_t value) { return s.code_point < value; });
   if (special == specials.end() || special->code_point != c) return false;
   for (const char32_t mapped : special->mapped) {
-    if (mapped != 0) append_utf8(out, mapped);
+    if (mapped != 0) append_utf8(mapped, &out);
   }
   return true;
 }
@@ -51,7 +52,7 @@ void append_upper(std::string& out, char32_t c) {
   if (c < 0x80) {
     out += static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   } else if (!append_mapped(out, kUpperRuns, kUpperSpecials, c)) {
-    append_utf8(out, c);
+    append_utf8(c, &out);
   }
 }
 
@@ -59,13 +60,13 @@ void append_lower(std::string& out, char32_t c) {
   if (c < 0x80) {
     out += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   } else if (!append_mapped(out, kLowerRuns, kLowerSpecials, c)) {
-    append_utf8(out, c);
+    append_utf8(c, &out);
   }
 }
 
 void append_title(std::string& out, char32_t c) {
   if (c >= 0x80 && append_mapped(out, kTitleRuns, kTitleSpecials, c)) return;
-  if (c >= 0x80 && find_run(kTitleSelfRuns, c) != nullptr) return append_utf8(out, c);
+  if (c >= 0x80 && find_run(kTitleSelfRuns, c) != nullptr) return append_utf8(c, &out);
   append_upper(out, c);
 }
 
@@ -83,7 +84,7 @@ constexpr char32_t kCapitalSigma = 0x3A3;
 constexpr char32_t kFinalSigma = 0x3C2;
 
 void append_lower_in(std::string& out, std::u32string_view text, std::size_t at) {
-  if (text[at] == kCapitalSigma && is_final_sigma(text, at)) return append_utf8(out, kFinalSigma);
+  if (text[at] == kCapitalSigma && is_final_sigma(text, at)) return append_utf8(kFinalSigma, &out);
   append_lower(out, text[at]);
 }
 

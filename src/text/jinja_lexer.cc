@@ -1,5 +1,6 @@
 #include <cctype>
 
+#include "base/utf8.h"
 #include "text/jinja_error.h"
 #include "text/jinja_token.h"
 #include "text/jinja_unicode.h"
@@ -318,7 +319,7 @@ void Lexer::append_escape(std::string& text, std::size_t& i, std::size_t end) {
   if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
     fail("string escape names no Unicode character", line_);
   }
-  append_utf8(text, value);
+  append_utf8(value, &text);
   i = digit;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
 #include "text/jinja_print.h"
 #include "text/jinja_unicode.h"
 
@@ -193,7 +194,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Value& start, const
       if (ascii) {
         result += text[i];
       } else {
-        append_utf8(result, wide[i]);
+        append_utf8(wide[i], &result);
       }
     }
     return runtime.string(std::move(result), object.is_markup());

@@ -6,29 +6,10 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace nibble::text::jinja {
 namespace {
-
-// Length of the valid sequence at text[at], or 0: no overlong forms, no surrogates, nothing above U+10FFFF.
-std::size_t sequence_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(at);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
-                             : lead >= 0xE0 && lead < 0xF0 ? 3
-                             : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                           : 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned second = byte(at + 1);
-  if (lead == 0xE0 && second < 0xA0) return 0;
-  if (lead == 0xED && second >= 0xA0) return 0;
-  if (lead == 0xF0 && second < 0x90) return 0;
-  if (lead == 0xF4 && second >= 0x90) return 0;
-  return length;
-}
 
 // A set of code points by general category, asked of PCRE2, which carries Unicode's tables.
 class CharacterClass {
@@ -43,7 +24,7 @@ class CharacterClass {
 
   bool contains(char32_t c) const {
     std::string text;
-    append_utf8(text, c);
+    append_utf8(c, &text);
     const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(pcre2_match_data_create(1, nullptr),
                                                                                     &pcre2_match_data_free);
     return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
@@ -56,15 +37,6 @@ class CharacterClass {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = sequence_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
-}
-
 char32_t next_code_point(std::string_view text, std::size_t& at) {
   const auto lead = static_cast<unsigned char>(text[at++]);
   if (lead < 0x80) return lead;
@@ -73,22 +45,6 @@ char32_t next_code_point(std::string_view text, std::size_t& at) {
   for (int i = 0; i < more && at < text.size(); ++i)
     value = (value << 6) | (static_cast<unsigned char>(text[at++]) & 0x3Fu);
   return value;
-}
-
-void append_utf8(std::string& text, char32_t c) {
-  const auto put = [&text](char32_t byte) { text += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (c < 0x80) return put(c);
-  if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put(0x80 | ((c >> 6) & 0x3F));
-  } else {
-    put(0xF0 | (c >> 18));
-    put(0x80 | ((c >> 12) & 0x3F));
-    put(0x80 | ((c >> 6) & 0x3F));
-  }
-  put(0x80 | (c & 0x3F));
 }
 
 std::size_t count_code_points(std::string_view text) {
@@ -115,7 +71,7 @@ std::u32string to_code_points(std::string_view text) {
 
 std::string to_utf8(std::u32string_view code_points) {
   std::string text;
-  for (const char32_t c : code_points) append_utf8(text, c);
+  for (const char32_t c : code_points) append_utf8(c, &text);
   return text;
 }
 

@@ -8,11 +8,9 @@
 
 namespace nibble::text::jinja {
 
-bool is_valid_utf8(std::string_view text);
-
-// Decodes the code point at byte `at` (at < text.size()) and moves `at` past it.
+// Decodes the code point at byte `at` (at < text.size()) and moves `at` past it. Unlike base/utf8.h it does not look
+// for errors: every text was checked where it came in.
 char32_t next_code_point(std::string_view text, std::size_t& at);
-void append_utf8(std::string& text, char32_t code_point);
 
 inline bool is_ascii(std::string_view text) {
   for (const char c : text) {

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Renders public chat templates with Python's jinja2 and with nibble, and compares every character.
 
-The templates are not part of nibble: they come from the source archive of a package on the configured package index
-(kept in a cache folder, checked by its SHA-256) and from the GGUF files given. Exit status: 0 all equal, 1 a
-difference or too few families, 77 the archive could not be fetched (nothing was compared).
+The templates are not part of nibble: they come from the source archive of a package on the configured package index,
+kept in nibble's cache folder and checked by its SHA-256.
+Exit status: 0 all equal, 1 a difference or too few families, 77 the archive could not be fetched, or no jinja2.
 
-  chat_template_reference.py --tool build/dev/tools/render_template --cache ~/.cache/nibble [--gguf MODEL.gguf ...]
+  chat_template_reference.py build/dev
 """
 
-import argparse
 import datetime
 import hashlib
 import json
@@ -21,9 +20,13 @@ import tarfile
 import urllib.parse
 import urllib.request
 
-import jinja2
-import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+try:
+    import jinja2
+    import jinja2.ext
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+except ImportError:
+    print("NOT RUN: jinja2 is not installed")
+    sys.exit(77)
 
 from chat_template_contexts import CONTEXTS
 
@@ -81,8 +84,8 @@ def render_reference(environment, template, context):
 
 
 class Nibble:
-    def __init__(self, tool):
-        self.process = subprocess.Popen([tool], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    def __init__(self, build):
+        self.process = subprocess.Popen([pathlib.Path(build) / "tools" / "render_template"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         encoding="utf-8", errors="surrogatepass")
 
     def render(self, template, context):
@@ -129,9 +132,14 @@ def package_index():
     return url.rstrip("/") + "/"
 
 
-def fetch_archive(folder):
+def cache_folder():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("NIBBLE_CACHE") or os.path.join(cache, "nibble"))
+
+
+def fetch_archive():
     """Path of the archive in the cache folder, or None when it cannot be had."""
-    path = pathlib.Path(folder) / ARCHIVE
+    path = cache_folder() / ARCHIVE
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == ARCHIVE_SHA256:
         return path
     try:
@@ -158,71 +166,68 @@ def public_templates(archive):
                 yield pathlib.PurePath(member.name).stem, tar.extractfile(member).read().decode("utf-8")
 
 
-def gguf_template(path):
-    from gguf import GGUFReader
-    field = GGUFReader(path).fields["tokenizer.chat_template"]
-    return bytes(field.parts[-1]).decode("utf-8")
-
-
 def family_of(name):
     lower = name.lower()
     return next((word for word in FAMILIES if word in lower), lower)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True, help="the render_template program")
-    parser.add_argument("--cache", required=True, help="folder that keeps the downloaded archive")
-    parser.add_argument("--gguf", nargs="*", default=[], help="model files whose own templates are compared too")
-    parser.add_argument("--only", default="", help="compare only templates whose name contains this")
-    parser.add_argument("--verbose", action="store_true", help="print every pair of errors")
-    options = parser.parse_args()
+class Comparison:
+    """Counts what was compared, and keeps words about every difference."""
 
-    archive = fetch_archive(options.cache)
+    def __init__(self, build):
+        self.environment = make_environment()
+        self.nibble = Nibble(build)
+        self.compared, self.both_failed, self.wrong, self.families = 0, 0, [], set()
+
+    def compare(self, name, template, context):
+        """Whether both rendered the template, to the same text."""
+        expected = render_reference(self.environment, template, context)
+        words = difference(expected, self.nibble.render(template, context))
+        self.compared += 1
+        if words:
+            self.wrong.append(f"{name}: {words}")
+        elif "error" in expected:
+            self.both_failed += 1
+        return not words and "text" in expected
+
+    def compare_public(self, name, template):
+        rendered = [self.compare(f"{name} x {words}", template, context) for words, context in CONTEXTS]
+        if any(rendered):
+            self.families.add(family_of(name))
+
+    def control(self, template):
+        """Positive control: one more character in a template must be told from the original."""
+        expected = render_reference(self.environment, template, CONTEXTS[0][1])
+        if difference(expected, self.nibble.render(template + ".", CONTEXTS[0][1])) is None:
+            self.wrong.append("positive control: a changed template was not noticed")
+
+    def report(self, what):
+        for words in self.wrong:
+            print("DIFFERENT " + words)
+        print(f"{what}: {self.compared - len(self.wrong)} of {self.compared} equal "
+              f"({self.both_failed} of them errors on both sides)")
+        return 1 if self.wrong else 0
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    archive = fetch_archive()
     if archive is None:
         print("NOT RUN: no network")
         return NOT_RUN
-    templates = [(pathlib.Path(path).name, gguf_template(path)) for path in options.gguf]
-    templates += sorted(public_templates(archive))
-    environment = make_environment()
-    nibble = Nibble(options.tool)
-
-    compared, both_failed, families, wrong = 0, 0, set(), []
+    comparison = Comparison(sys.argv[1])
+    templates = sorted(public_templates(archive))
     for name, template in templates:
-        if options.only not in name:
-            continue
-        rendered = 0
-        for context_name, context in CONTEXTS:
-            expected = render_reference(environment, template, context)
-            found = nibble.render(template, context)
-            words = difference(expected, found)
-            compared += 1
-            if words:
-                wrong.append(f"{name} x {context_name}: {words}")
-            elif "error" in expected:
-                both_failed += 1
-                if options.verbose:
-                    print(f"{name} x {context_name}:\n    {expected['error']}\n    {found['error']}")
-            else:
-                rendered += 1
-        if rendered:
-            families.add(family_of(name))
-
-    # Positive control: a template with one more character must be told from the original.
-    name, template = templates[0]
-    control = difference(render_reference(environment, template, CONTEXTS[0][1]),
-                         nibble.render(template + ".", CONTEXTS[0][1]))
-    if control is None:
-        wrong.append("positive control: a changed template was not noticed")
-
-    for words in wrong:
-        print("DIFFERENT " + words)
-    print(f"chat templates: {len(templates)} templates of {len(families)} families x {len(CONTEXTS)} contexts: "
-          f"{compared - len(wrong)} of {compared} equal ({both_failed} of them errors on both sides)")
-    if len(families) < FEWEST_FAMILIES and not options.only:
+        comparison.compare_public(name, template)
+    comparison.control(templates[0][1])
+    families = len(comparison.families)
+    status = comparison.report(f"chat templates, {len(templates)} of {families} families x {len(CONTEXTS)} contexts")
+    if families < FEWEST_FAMILIES:
         print(f"fewer than {FEWEST_FAMILIES} families were compared")
         return 1
-    return 1 if wrong else 0
+    return status
 
 
 if __name__ == "__main__":
