@@ -10,6 +10,8 @@ declare -A STAGE_ABOUT=(
   [style]="clang-format and shellcheck"
   [portable]="src/format under every compiler of this machine"
   [dev]="optimized build, all unit tests"
+  [isa_objects]="no object of an instruction set lends code to the rest of the program"
+  [perturbed]="positive control: one rounding changed, the equality tests must fail"
   [scripts]="the scripts' own tests"
   [models]="the real models, fetched and verified"
   [references]="comparison with Python's reference implementations"
@@ -19,8 +21,9 @@ declare -A STAGE_ABOUT=(
   [aarch64]="Arm cross build, unit tests under qemu"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev scripts models references scalar asan tsan aarch64 tidy)
-QUICK_STAGES=(deps layers style portable dev scripts models references)
+STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed tsan
+  aarch64 asan tidy)
+QUICK_STAGES=(deps layers style portable dev isa_objects scripts models references)
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-20} # a target
 
@@ -99,6 +102,28 @@ stage_scripts() {
     n=$((n + 1))
   done
   echo "COUNT: $n test programs"
+}
+
+stage_isa_objects() {
+  build dev
+  bash tools/check_isa_objects.sh build/dev
+}
+
+# The preset `perturbed` adds one rounding in one kernel of one instruction set. Tests that still pass are blind.
+stage_perturbed() {
+  grep -qw avx2 /proc/cpuinfo || not_run "the changed rounding is in the AVX2 kernels, which this machine cannot run"
+  build perturbed nibble_kernels_test nibble_engine_test
+  local test filter n
+  for test in 'kernels:*Linear*' 'engine:*Equality*'; do
+    filter=${test#*:} test=nibble_${test%%:*}_test
+    if "build/perturbed/tests/$test" --gtest_brief=1 --gtest_filter="$filter" >"$LOGS/perturbed-$test.txt"; then
+      echo "$test $filter did not notice the changed rounding" && return 1
+    fi
+    n=$(grep -c '^\[  FAILED  \].*ms)' "$LOGS/perturbed-$test.txt")
+    [ "$n" -gt 0 ] || { cat "$LOGS/perturbed-$test.txt" && return 1; }  # it crashed: that is no proof
+    echo "$test $filter: $n tests noticed it"
+  done
+  echo "COUNT: noticed by $(cat "$LOGS"/perturbed-*.txt | grep -c '^\[  FAILED  \].*ms)') tests"
 }
 
 stage_models() {
