@@ -1,6 +1,7 @@
 // nibble quantize: a GGUF model in floats or k-quants, rewritten as NVFP4.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <map>
 #include <memory>
 
@@ -11,6 +12,8 @@
 
 namespace nibble::apps {
 namespace {
+
+volatile std::sig_atomic_t stopped = 0;  // NOLINT: a signal handler can reach nothing else
 
 struct QuantizeFlags {
   std::string source;
@@ -51,8 +54,10 @@ int quantize(const QuantizeFlags& flags) {
       bar = std::make_unique<Progress>(phase, progress.total);
     }
     bar->update(progress.done);
-    return true;
+    return stopped == 0;
   };
+  // Ctrl-C leaves through the error path, which removes the unfinished file.
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { stopped = 1; });
   const auto summary = quantize_model(flags.source, flags.destination, options, pool);
   bar.reset();
   if (!summary.ok()) return fail(summary.error());
