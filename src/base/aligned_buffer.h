@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -23,26 +23,39 @@ class AlignedBuffer {
   explicit AlignedBuffer(std::size_t size) : size_(size) {
     if (size == 0) return;
     NIBBLE_CHECK(size <= (SIZE_MAX - kAlignment) / sizeof(T), "AlignedBuffer size overflows");
-    const std::size_t bytes = (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
-    NIBBLE_CHECK(data_ != nullptr, "out of memory");
-    std::memset(static_cast<void*>(data_.get()), 0, bytes);
+    // calloc, because a large block then costs memory only where it is touched: a KV cache grows with its sequence.
+    memory_.reset(std::calloc(size * sizeof(T) + kAlignment, 1));
+    NIBBLE_CHECK(memory_ != nullptr, "out of memory");
+    void* start = memory_.get();
+    std::size_t room = size * sizeof(T) + kAlignment;
+    data_ = static_cast<T*>(std::align(kAlignment, size * sizeof(T), start, room));
+  }
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : memory_(std::move(other.memory_)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
   }
 
-  T* data() { return data_.get(); }
-  const T* data() const { return data_.get(); }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  T& operator[](std::size_t i) { return data_.get()[i]; }
-  const T& operator[](std::size_t i) const { return data_.get()[i]; }
+  T& operator[](std::size_t i) { return data_[i]; }
+  const T& operator[](std::size_t i) const { return data_[i]; }
   std::span<T> span() { return {data(), size_}; }
   std::span<const T> span() const { return {data(), size_}; }
 
  private:
   struct Free {
-    void operator()(T* pointer) const { std::free(pointer); }
+    void operator()(void* pointer) const { std::free(pointer); }
   };
-  std::unique_ptr<T, Free> data_;
+  std::unique_ptr<void, Free> memory_;
+  T* data_ = nullptr;  // into memory_
   std::size_t size_ = 0;
 };
 

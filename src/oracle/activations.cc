@@ -33,7 +33,7 @@ void quantize_a11_block(std::span<const float> x, std::span<std::int16_t> q, flo
     finite = false;
     return;
   }
-  if (max < 0x1p-40F) return;
+  if (max < nc1::kTiny) return;
   const float inv = static_cast<float>(kA11Max) / max;
   for (std::size_t i = 0; i < x.size(); ++i) q[i] = static_cast<std::int16_t>(rne(x[i], inv));
   d = max / static_cast<float>(kA11Max);

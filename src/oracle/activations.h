@@ -5,10 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "format/nc1.h"
+
 namespace nibble::oracle {
 
-constexpr int kA11Block = 64;
-constexpr int kA11Max = 1023;
+constexpr int kA11Block = format::nc1::kBlock;
+constexpr int kA11Max = format::nc1::kActivationMax;
 constexpr int kA16Q8Block = 256;
 
 // nc1: x_i ~ q_i * d of its block of 64. A block that holds a NaN or an infinity has q = 0 and d = NaN.

@@ -12,8 +12,8 @@ namespace {
 
 using namespace format;
 
-constexpr int kScoreChunk = 64;
-constexpr int kSmallestExponent = -40;  // keys and splits this far below the largest count as nothing
+constexpr int kScoreChunk = nc1::kScoreChunk;
+constexpr int kSmallestExponent = nc1::kExponentFloor;  // keys and splits this far below the largest count as nothing
 
 // 2^n, or 0 where the contract drops the term.
 float pow2_or_zero(int n) {
@@ -34,7 +34,7 @@ QuantizedHead quantize_head(std::span<const float> x, int max) {
     head.finite = false;
     return head;
   }
-  if (largest < 0x1p-40F) return head;
+  if (largest < nc1::kTiny) return head;
   const float inv = static_cast<float>(max) / largest;
   for (std::size_t i = 0; i < x.size(); ++i) head.q[i] = static_cast<std::int16_t>(rne(rotated[i], inv));
   head.scale = largest / static_cast<float>(max);
@@ -70,10 +70,10 @@ SplitSum attend_split(std::span<const Score> scores, std::span<const QuantizedHe
     const int below = scores[j].n - split.m;
     if (below < kSmallestExponent) continue;
     w[j] = (scores[j].p * values[j].scale) * pow2(below);
-    split.r += rne(scores[j].p, pow2(21 + below));
+    split.r += rne(scores[j].p, pow2(nc1::kSumBits + below));
     largest = std::max(largest, w[j]);
   }
-  if (largest < 0x1p-53F) return split;  // values too small to be seen; keeps the merge clear of subnormals
+  if (largest < nc1::kTinyWeight) return split;  // values too small to be seen; keeps the merge clear of subnormals
 
   const float inv = static_cast<float>(kWeightMax) / largest;
   split.e = largest / static_cast<float>(kWeightMax);
@@ -91,10 +91,10 @@ void merge_split(const SplitSum& split, AttentionState& state) {
   const float b = pow2_or_zero(split.m - m);
   for (std::size_t i = 0; i < state.o.size(); ++i) {
     float o = state.o[i] * a;
-    if (a < 1 && abs_value(o) < 0x1p-80F) o = 0;
+    if (a < 1 && abs_value(o) < nc1::kTinyOutput) o = 0;
     state.o[i] = fma_rn(static_cast<float>(split.a[i]), split.e * b, o);
   }
-  state.l = fma_rn(static_cast<float>(split.r), b * 0x1p-21F, state.l * a);
+  state.l = fma_rn(static_cast<float>(split.r), b * pow2(-nc1::kSumBits), state.l * a);
   state.m = m;
 }
 

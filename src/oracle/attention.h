@@ -5,13 +5,15 @@
 #include <span>
 #include <vector>
 
+#include "format/nc1.h"
+
 namespace nibble::oracle {
 
-constexpr int kKeyMax = 1023;
-constexpr int kQueryMax = 255;
-constexpr int kValueMax = 127;
-constexpr int kWeightMax = 1023;
-constexpr int kSplitKeys = 128;
+constexpr int kKeyMax = format::nc1::kKeyMax;
+constexpr int kQueryMax = format::nc1::kQueryMax;
+constexpr int kValueMax = format::nc1::kValueMax;
+constexpr int kWeightMax = format::nc1::kProbabilityMax;
+constexpr int kSplitKeys = format::nc1::kSplit;
 
 // x_i ~ q_i * scale. Not finite: q = 0 and scale = NaN.
 struct QuantizedHead {

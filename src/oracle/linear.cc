@@ -32,8 +32,8 @@ void for_blocks(std::size_t n, std::size_t width, F f) {
 
 // The smallest exponent >= -52 such that max / 2^u rounds to at most 16383.
 int unit_exponent(float max) {
-  constexpr int kLargest = 16383;
-  int u = -52;
+  constexpr int kLargest = nc1::kRowMax;
+  int u = nc1::kRowUnitMin;
   while (std::nearbyint(std::ldexp(double{max}, -u)) > kLargest) ++u;
   return u;
 }

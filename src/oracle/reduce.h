@@ -4,9 +4,11 @@
 
 #include <span>
 
+#include "format/nc1.h"
+
 namespace nibble::oracle {
 
-constexpr int kReductionLanes = 256;
+constexpr int kReductionLanes = format::nc1::kReduceLanes;
 
 float reduce_products(std::span<const float> a, std::span<const float> b);  // sum of a_i * b_i
 

@@ -11,10 +11,12 @@ namespace nibble::kernels::cpu {
 
 double measure_read_bandwidth(int n_threads) {
   constexpr std::size_t kBytes = std::size_t{256} << 20;
+  constexpr std::size_t kPage = 4096;
   constexpr int kRepeats = 5;
   const auto table = select_isa(isa_names().front());
   NIBBLE_CHECK(table.ok(), "the first name of the list is usable");
-  const AlignedBuffer<std::uint8_t> memory(kBytes);
+  AlignedBuffer<std::uint8_t> memory(kBytes);
+  for (std::size_t i = 0; i < kBytes; i += kPage) memory[i] = 1;  // untouched pages are one page of zeros, in the cache
   ThreadPool pool(std::max(1, n_threads));
   double best = 0;
   std::uint64_t total = 0;
@@ -28,7 +30,7 @@ double measure_read_bandwidth(int n_threads) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
     best = std::max(best, static_cast<double>(kBytes) / elapsed.count() * 1e-9);
   }
-  return total == 0 ? best : 0;  // the memory is zeros: this keeps the reads from being dropped
+  return total != 0 ? best : 0;  // keeps the reads from being dropped
 }
 
 }  // namespace nibble::kernels::cpu

@@ -267,6 +267,7 @@ void CpuBackend::attention(const float* q, std::span<const TokenRow> rows, int l
     const std::size_t i = balanced(task / shape.n_heads) * shape.n_heads + task % shape.n_heads;
     const TokenRow& row = rows[i / shape.n_heads];
     auto& cache = static_cast<CpuKvCache&>(*row.cache);
+    NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
     const KvSlot first = cache.slot(layer, static_cast<int>(i % shape.n_heads) / heads_per_kv, 0);
     flag_row(i / shape.n_heads, table_.attention({.shape = cache.head_shape(),
                                                   .q = q + i * shape.head_dim,
