@@ -9,8 +9,13 @@ function(nibble_layer name)
     list(FILTER backends EXCLUDE REGEX "kernels_[a-z0-9_]+\\.cc$")  # cmake/isa.cmake adds those with their flags
     list(APPEND sources ${backends})
     # Measurements run through these loops for minutes; -O2 leaves them scalar.
-    foreach(loops panel_gemm split_attention elementwise)
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/reference/${loops}.cc PROPERTIES COMPILE_OPTIONS -O3)
+    foreach(name_of_loops panel_gemm split_attention elementwise)
+      set(loops ${CMAKE_SOURCE_DIR}/src/kernels/reference/${name_of_loops}.cc)
+      set_source_files_properties(${loops} PROPERTIES COMPILE_OPTIONS -O3)
+      # g++ on x86 compiles them for three instruction sets; sanitizers cannot see into the choice at start-up.
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT NIBBLE_SANITIZE)
+        set_source_files_properties(${loops} PROPERTIES COMPILE_DEFINITIONS NIBBLE_HAVE_CLONES=1)
+      endif()
     endforeach()
   endif()
   if(sources)

@@ -8,6 +8,8 @@
 namespace nibble::model {
 namespace {
 
+constexpr int kLogitRows = 16;
+
 float* data_or_null(const std::unique_ptr<kernels::Buffer>& buffer) {
   return buffer ? buffer->data() : nullptr;
 }
@@ -27,7 +29,7 @@ Activations::Activations(const Config& c, kernels::Backend& backend, int rows) :
   gate = floats(c.d_ff);
   up = floats(c.d_ff);
   projected = floats(c.d_model);
-  logits = backend.make_buffer(c.vocab_size);
+  logits = backend.make_buffer(static_cast<std::size_t>(std::min(rows, kLogitRows)) * c.vocab_size);
   from_model = backend.make_linear_input(rows, c.d_model);
   from_attention = backend.make_linear_input(rows, q_dim);
   from_ff = backend.make_linear_input(rows, c.d_ff);
@@ -77,17 +79,22 @@ void Transformer::feed_forward_block(const LayerWeights& layer, int n_rows) {
   backend_.add(a.residual->data(), a.projected->data(), static_cast<std::size_t>(n_rows) * c.d_model);
 }
 
-// One wanted row at a time: the head is the largest matrix, and its output the largest buffer (600 KB a row at 152k
-// tokens), so a whole chunk of logits would cost more memory than the rest of the scratch together.
+// Some wanted rows at a time: one read of the head, the largest matrix, serves them all, while a whole chunk of logits
+// (600 KB a row at 152k tokens) would cost more memory than the rest of the scratch together.
 void Transformer::write_logits(const Batch& batch, std::span<float> logits) {
   Activations& a = activations_;
   const Config& c = config_;
-  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    const float* row = a.residual->data() + static_cast<std::size_t>(batch.logit_rows[i]) * c.d_model;
-    backend_.rms_norm(row, weights_.output_norm->data(), 1, c.d_model, c.rms_norm_eps, a.normed->data());
-    backend_.prepare_input(a.normed->data(), 1, *a.from_model);
+  const std::size_t group = std::min(kLogitRows, a.max_rows);
+  for (std::size_t first = 0; first < batch.logit_rows.size(); first += group) {
+    const std::size_t n = std::min(group, batch.logit_rows.size() - first);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* row = a.residual->data() + static_cast<std::size_t>(batch.logit_rows[first + i]) * c.d_model;
+      backend_.rms_norm(row, weights_.output_norm->data(), 1, c.d_model, c.rms_norm_eps,
+                        a.normed->data() + i * c.d_model);
+    }
+    backend_.prepare_input(a.normed->data(), static_cast<int>(n), *a.from_model);
     backend_.linear(*a.from_model, *weights_.output, nullptr, a.logits->data());
-    backend_.read(a.logits->data(), logits.subspan(i * c.vocab_size, c.vocab_size));
+    backend_.read(a.logits->data(), logits.subspan(first * c.vocab_size, n * c.vocab_size));
   }
 }
 

@@ -31,7 +31,7 @@ struct Activations {
   std::unique_ptr<kernels::Buffer> k, v;                 // [max_rows, n_kv_heads * head_dim]
   std::unique_ptr<kernels::Buffer> gate, up;             // [max_rows, d_ff]
   std::unique_ptr<kernels::Buffer> projected;            // [max_rows, d_model]: output of attn_output and of down
-  std::unique_ptr<kernels::Buffer> logits;               // [1, vocab_size]
+  std::unique_ptr<kernels::Buffer> logits;               // [min(max_rows, 16), vocab_size]
   std::unique_ptr<kernels::LinearInput> from_model;      // n_in = d_model
   std::unique_ptr<kernels::LinearInput> from_attention;  // n_in = n_heads * head_dim
   std::unique_ptr<kernels::LinearInput> from_ff;         // n_in = d_ff

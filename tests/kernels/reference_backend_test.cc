@@ -10,6 +10,7 @@
 
 #include "format/half.h"
 #include "format/nvfp4.h"
+#include "kernels/reference/probe_backend.h"
 #include "oracle/activation.h"
 #include "oracle/attention.h"
 #include "oracle/rms_norm.h"
@@ -283,6 +284,53 @@ TEST(ReferenceBackend, GatesAndNormsAreTheOracles) {
   backend->rms_norm(gate.data(), up.data(), 2, 2500, 1e-6F, found.data());
   oracle::rms_norm(std::span(gate).first(2500), std::span(up).first(2500), 1e-6F, std::span(expected).first(2500));
   for (int i = 0; i < 2500; ++i) ASSERT_EQ(found[i], expected[i]);
+}
+
+// Weights made by one reference backend and run by another: only the activations differ.
+TEST(ReferenceBackend, WeightsAreSharedBetweenArithmetics) {
+  const std::size_t n_in = 96;
+  const std::vector<float> w = golden::activations(1, 3 * n_in);
+  const std::vector<float> x = golden::activations(2, kTokens * n_in);
+  const TensorView view{"w", DType::kF32, {n_in, 3}, std::as_bytes(std::span(w))};
+  auto plain = float_backend();
+  auto a11 = make_reference_backend({.quantize_inputs_of_f32_weights = true, .n_threads = 1});
+  const auto shared = plain->make_linear(view);
+  ASSERT_TRUE(shared.ok());
+  std::vector<float> found(kTokens * 3);
+  auto input = a11->make_linear_input(kTokens, n_in);
+  a11->prepare_input(x.data(), kTokens, *input);
+  a11->linear(*input, **shared, nullptr, found.data());
+  EXPECT_EQ(found, run_linear(*a11, view, x, n_in));
+  EXPECT_NE(found, run_linear(*plain, view, x, n_in));
+}
+
+TEST(Probe, RunsTheFloatModelAndMeasuresEachHead) {
+  const Heads h = make_heads(4, 2, 64, 150);
+  auto probe = make_probe_backend(1);
+  EXPECT_EQ(run_attention(*probe, h, 64), run_attention(*float_backend(), h, 64));
+  int n_attention = 0;
+  for (const ProbeFigure& f : probe->figures()) {
+    const double rms = f.error.relative_rms();
+    EXPECT_EQ(f.layer, 0);
+    switch (f.kind) {
+      case ProbeKind::kQuery:
+        EXPECT_TRUE(rms > 1e-3 && rms < 8e-3) << rms;
+        break;
+      case ProbeKind::kKey:
+        EXPECT_TRUE(rms > 2e-4 && rms < 2e-3) << rms;
+        break;
+      case ProbeKind::kValue:
+        EXPECT_TRUE(rms > 2e-3 && rms < 2e-2) << rms;
+        break;
+      case ProbeKind::kAttention:
+        EXPECT_TRUE(++n_attention > 0 && rms > 0 && rms < 0.1) << rms;
+        break;
+      case ProbeKind::kInput:
+        ADD_FAILURE();
+        break;
+    }
+  }
+  EXPECT_EQ(n_attention, 4);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ struct ReferenceBuffer final : Buffer {
 };
 
 struct ReferenceLinear final : Linear {
-  enum class Input { kFloat, kIntegers, kQuantizedFloats, kCanonical };
-  Input takes = Input::kFloat;
+  enum class Form { kFloats, kIntegers, kCanonical };
+  Form form = Form::kFloats;
   PanelMatrix panels;  // empty for kCanonical
   TensorView rows;     // of kCanonical: F32
 };
@@ -146,16 +146,14 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   auto linear = std::make_unique<ReferenceLinear>();
   const TensorView* view = std::get_if<TensorView>(&weights);
   const bool f32 = view != nullptr && view->dtype == DType::kF32;
-  using Input = ReferenceLinear::Input;
-  if (!a11() || (f32 && options_.quantize_inputs_of_f32_weights)) {
-    linear->takes = a11() ? Input::kQuantizedFloats : Input::kFloat;
-    NIBBLE_ASSIGN(linear->panels, pack_floats(weights));
-  } else if (f32) {
-    linear->takes = Input::kCanonical;
+  if (a11() && f32 && !options_.quantize_inputs_of_f32_weights) {
+    linear->form = ReferenceLinear::Form::kCanonical;
     linear->rows = *view;
-  } else {
-    linear->takes = Input::kIntegers;
+  } else if (a11() && !f32) {
+    linear->form = ReferenceLinear::Form::kIntegers;
     NIBBLE_ASSIGN(linear->panels, pack_integers(weights));
+  } else {
+    NIBBLE_ASSIGN(linear->panels, pack_floats(weights));
   }
   linear->n_out = static_cast<int>(view != nullptr ? view->rows() : std::get<Nvfp4View>(weights).rows);
   linear->n_in = static_cast<int>(view != nullptr ? view->cols() : std::get<Nvfp4View>(weights).cols);
@@ -232,30 +230,31 @@ void ReferenceBackend::prepare_input(const float* x, int n_rows, LinearInput& ba
   });
 }
 
+void multiply_canonical(const ReferenceInput& input, const ReferenceLinear& w, const float* bias, float* out) {
+  std::vector<float> row(w.n_in);
+  for (int r = 0; r < w.n_out; ++r) {
+    decode_row(w.rows, r, row.data());
+    for (int t = 0; t < input.n_rows; ++t) {
+      const float y = oracle::reduce_products(
+          row, {&input.x[static_cast<std::size_t>(t) * input.stride], static_cast<std::size_t>(w.n_in)});
+      out[static_cast<std::size_t>(t) * w.n_out + r] = bias != nullptr ? y + bias[r] : y;
+    }
+  }
+}
+
 void ReferenceBackend::linear(const LinearInput& base, const Linear& weights, const float* bias, float* out) {
   const auto& input = static_cast<const ReferenceInput&>(base);
   const auto& w = static_cast<const ReferenceLinear&>(weights);
   NIBBLE_CHECK(input.n_in == w.n_in, "the input of a linear has another width than its weights");
   PanelInput panel{nullptr, input.ones.data(), input.n_rows, input.stride};
-  switch (w.takes) {
-    case ReferenceLinear::Input::kCanonical:
-      for (int t = 0; t < input.n_rows; ++t) {
-        for (int r = 0; r < w.n_out; ++r) {
-          std::vector<float> row(w.n_in);
-          decode_row(w.rows, r, row.data());
-          const float y = oracle::reduce_products(
-              row, {&input.x[static_cast<std::size_t>(t) * input.stride], static_cast<std::size_t>(w.n_in)});
-          out[static_cast<std::size_t>(t) * w.n_out + r] = bias != nullptr ? y + bias[r] : y;
-        }
-      }
+  switch (w.form) {
+    case ReferenceLinear::Form::kCanonical:
+      multiply_canonical(input, w, bias, out);
       return;
-    case ReferenceLinear::Input::kFloat:
-      panel.x = input.x.data();
+    case ReferenceLinear::Form::kFloats:
+      panel.x = a11() ? input.quantized.data() : input.x.data();
       break;
-    case ReferenceLinear::Input::kQuantizedFloats:
-      panel.x = input.quantized.data();
-      break;
-    case ReferenceLinear::Input::kIntegers:
+    case ReferenceLinear::Form::kIntegers:
       panel.x = input.q.data();
       panel.d = input.d.data();
       break;

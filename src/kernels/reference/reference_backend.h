@@ -20,6 +20,9 @@ struct ReferenceOptions {
   int n_threads = 1;
 };
 
+// Weights that one reference backend made may be used by another, so that several arithmetics share one copy: F32
+// weights made with quantize_inputs_of_f32_weights take float or quantized activations as the backend that runs them
+// has it.
 std::unique_ptr<Backend> make_reference_backend(const ReferenceOptions& options);
 
 }  // namespace nibble::kernels
