@@ -1,5 +1,6 @@
-// Encodes and decodes lines for a comparison with another tokenizer. The vocabulary is a JSON object with the fields of
-// text::Vocabulary. A line of stdin is a JSON string to encode or a JSON array of ids to decode; stdout gets
+// Encodes and decodes lines for a comparison with another tokenizer. The vocabulary is that of a GGUF file, or a JSON
+// object (*.json) with the fields of text::Vocabulary. A line of stdin is a JSON string to encode or a JSON array of
+// ids to decode; stdout gets
 // {"ids": [...], "text": decoded} or {"error": message} for each. Times go to stderr. Driven by
 // tests/text/tokenizer_reference.py.
 #include <fmt/format.h>
@@ -12,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/vocabulary_from_gguf.h"
+#include "io/gguf.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -30,7 +33,11 @@ void read(const json& object, const char* key, std::optional<T>* value) {
   if (object.contains(key)) *value = object.at(key).get<T>();
 }
 
-Vocabulary read_vocabulary(const std::string& path) {
+nibble::Result<Vocabulary> read_vocabulary(const std::string& path) {
+  if (!path.ends_with(".json")) {
+    NIBBLE_ASSIGN(const auto gguf, nibble::GgufFile::open(path));
+    return nibble::engine::vocabulary_from_gguf(gguf);
+  }
   std::ifstream file(path);
   const json object = json::parse(file);
   Vocabulary v;
@@ -90,7 +97,7 @@ int run(const Tokenizer& tokenizer, nibble::text::EncodeOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Encodes JSON strings, one a line, with a vocabulary from a JSON file");
+  CLI::App app("Encodes JSON strings and decodes JSON arrays of ids, one a line");
   std::string path;
   nibble::text::EncodeOptions options;
   app.add_option("vocabulary", path)->required()->check(CLI::ExistingFile);
@@ -98,9 +105,13 @@ int main(int argc, char** argv) {
   app.add_flag("--drop-unencodable", options.drop_unencodable);
   app.add_flag("!--no-add-special", options.add_special);
   CLI11_PARSE(app, argc, argv);
-  Vocabulary vocabulary = read_vocabulary(path);
+  auto vocabulary = read_vocabulary(path);
+  if (!vocabulary.ok()) {
+    fmt::print(stderr, "{}\n", vocabulary.error().to_string());
+    return 1;
+  }
   const auto start = std::clock();
-  const auto tokenizer = Tokenizer::create(std::move(vocabulary));
+  const auto tokenizer = Tokenizer::create(std::move(vocabulary).value());
   if (!tokenizer.ok()) {
     fmt::print(stderr, "{}\n", tokenizer.error().to_string());
     return 1;

@@ -79,12 +79,13 @@ def specials(v):
     return [t for t, kind in zip(v["tokens"], v["token_types"]) if kind in (CONTROL, USER_DEFINED)]
 
 
-def run_tool(tool, v, inputs, parse_special=True):
-    """nibble's answers to texts or rows of ids, and what it says about its speed."""
+def run_tool(tool, source, inputs, parse_special=True):
+    """nibble's answers to texts or rows of ids, and what it says about its speed. `source`: a vocabulary or a GGUF path."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(v, file)
-        file.flush()
-        command = [tool, file.name, "--no-add-special", "--drop-unencodable"]
+        if isinstance(source, dict):
+            json.dump(source, file)
+            file.flush()
+        command = [tool, file.name if isinstance(source, dict) else source, "--no-add-special", "--drop-unencodable"]
         command += ["--parse-special"] if parse_special else []
         stdin = "".join(json.dumps(i) + "\n" for i in inputs)
         done = subprocess.run(command, input=stdin, capture_output=True, encoding="utf-8")
@@ -111,13 +112,13 @@ def cannot_return(v):
     return lambda line: bool(missing.intersection(line.encode()))
 
 
-def compare(tool, name, v, reference, lines, show=True):
-    """The number of lines that differ in their ids, or come back as other text."""
+def compare(tool, name, v, reference, lines, show=True, path=None):
+    """The number of lines that differ in their ids, or come back as other text. nibble reads `v`, or the file `path`."""
     wrong, lossy = 0, cannot_return(v)
     for parse_special in (True, False):
         reference.encode_special_tokens = not parse_special
         expected = [e.ids for e in reference.encode_batch(lines, add_special_tokens=False)]
-        found, note = run_tool(tool, v, lines, parse_special)
+        found, note = run_tool(tool, path or v, lines, parse_special)
         for line, ids, answer in zip(lines, expected, found):
             if answer.get("ids") == ids and (answer["text"] == line or lossy(line)):
                 continue

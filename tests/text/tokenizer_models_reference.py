@@ -3,8 +3,9 @@
 
     tests/text/tokenizer_models_reference.py BUILD_FOLDER [--lines 10000] [MODEL.gguf ...]
 
-Without a MODEL it takes those of scripts/fetch_model.py, downloading them where the cache lacks them. Exit status: 0
-equal; 1 a difference, or a wrong rule that shows none; 77 a package or a model is missing.
+nibble reads the file itself, the reference is built from what the `gguf` package reads. Without a MODEL it takes those of
+scripts/fetch_model.py, downloading them where the cache lacks them. Exit status: 0 equal; 1 a difference, or a wrong
+rule that shows none; 77 a package or a model is missing.
 """
 import argparse
 import subprocess
@@ -57,7 +58,7 @@ def main():
         if v["model"] == "gpt2" and v["pre"] not in RULES:
             sys.exit(f"{name}: no reference for the pre-tokenizer {v['pre']}")
         reference, lines = reference_of(v), corpus(args.lines, specials(v))
-        wrong += compare(tool, f"{name} ({v.get('pre')})", v, reference, lines)
+        wrong += compare(tool, f"{name} ({v.get('pre')})", v, reference, lines, path=path)
         if v["model"] == "gpt2":
             wrong += compare_decoding(tool, name, v, reference)
             wrong += unnoticed_rules(tool, name, v, reference, lines[:500])
