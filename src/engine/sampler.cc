@@ -21,9 +21,15 @@ std::uint64_t fixed_point_weight(float logit, float max, float c) {
   return static_cast<std::uint64_t>(std::ldexp(static_cast<double>(scaled), kWeightBits));
 }
 
+__extension__ using Wide = unsigned __int128;
+
 std::uint64_t mul_high(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 64);
+}
+
+// top_p and min_p as exact fractions in units of 2^-32, rounded down.
+std::uint64_t fixed_fraction(float x) {
+  return static_cast<std::uint64_t>(static_cast<double>(x) * 0x1p32);
 }
 
 std::int32_t lowest_id_of_maxima(std::span<const float> logits) {
@@ -96,12 +102,12 @@ std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std:
 void Sampler::keep_top_p() {
   std::uint64_t total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
-  const double wanted = static_cast<double>(params_.top_p) * static_cast<double>(total);
+  const Wide wanted = static_cast<Wide>(total) * fixed_fraction(params_.top_p);
   std::uint64_t sum = 0;
   std::size_t kept = 0;
   while (kept < candidates_.size()) {
     sum += candidates_[kept++].weight;
-    if (static_cast<double>(sum) >= wanted) break;
+    if ((static_cast<Wide>(sum) << 32) >= wanted) break;
   }
   candidates_.resize(kept);
 }
@@ -127,8 +133,8 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t position)
     keep_top_p();
   }
   if (params_.min_p > 0) {
-    const double least = static_cast<double>(params_.min_p) * std::ldexp(1.0, kWeightBits);
-    std::erase_if(candidates_, [least](const Candidate& x) { return static_cast<double>(x.weight) < least; });
+    const Wide least = static_cast<Wide>(fixed_fraction(params_.min_p)) << kWeightBits;  // the best weighs 2^40
+    std::erase_if(candidates_, [least](const Candidate& x) { return (static_cast<Wide>(x.weight) << 32) < least; });
   }
   std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   std::uint64_t total = 0;
