@@ -1,5 +1,7 @@
 #include "kernels/cpu/detect.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <span>
 
@@ -101,7 +103,7 @@ std::vector<IsaState> isa_states() {
 
 Result<const KernelTable*> select_isa(std::string_view requested) {
   std::string name(requested);
-  std::string source = "requested";
+  std::string_view source = "requested";
   if (name.empty() || name == "auto") {
     const char* from_environment = std::getenv("NIBBLE_ISA");
     name = from_environment != nullptr ? from_environment : "auto";
@@ -112,13 +114,13 @@ Result<const KernelTable*> select_isa(std::string_view requested) {
     if (isa.name != name) continue;
     const std::string reason = why_unusable(isa);
     if (reason.empty()) return isa.table;
-    return Error{.message = "instruction set '" + name + "' cannot be used: " + reason,
-                 .found = name + " (" + source + ")",
+    return Error{.message = fmt::format("instruction set '{}' cannot be used: {}", name, reason),
+                 .found = fmt::format("{} ({})", name, source),
                  .expected = "one of: " + joined_names(),
                  .hint = "leave it at 'auto' to get the best one of this machine; the answers are the same"};
   }
-  return Error{.message = "unknown instruction set '" + name + "'",
-               .found = name + " (" + source + ")",
+  return Error{.message = fmt::format("unknown instruction set '{}'", name),
+               .found = fmt::format("{} ({})", name, source),
                .expected = "one of: auto, " + joined_names()};
 }
 

@@ -5,6 +5,8 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+constexpr int kGroupsPerBlock = 4;
+
 class Nvfp4Format {
  public:
   static constexpr bool kHalves = false;
@@ -18,7 +20,7 @@ class Nvfp4Format {
     for (int r = 0; r < kLanes; ++r) {
       const std::size_t source = static_cast<std::size_t>(row_at(*this, row + r));
       codes_[r] = w_.codes + source * (w_.n_in / 2);
-      scales_[r] = w_.scale_q + source * n_blocks_ * 4;
+      scales_[r] = w_.scale_q + source * n_blocks_ * kGroupsPerBlock;
     }
     unit_ = w_.unit + static_cast<std::size_t>(row / kTileRows) * n_blocks_ * kTileRows + row % kTileRows;
   }
@@ -26,6 +28,10 @@ class Nvfp4Format {
   template <bool kWhole>
   void decode(int r, int block, I16x32& even, I16x32& odd) const {
     const std::uint8_t* codes = codes_[r] + 32 * block;
+    // A stream per lane is more than a hardware prefetcher follows: one core read 12 GB/s of weights without these, 18
+    // with them, 13 from twice as far ahead (AVX-512, 14336 x 4096 from memory, in turn on one busy machine).
+    __builtin_prefetch(codes + 256);
+    if (block % 8 == 0) __builtin_prefetch(scales_[r] + kGroupsPerBlock * block + 64);
     std::uint8_t padded[32];
     if constexpr (!kWhole) {
       const int n_bytes = (w_.n_in - 64 * block) / 2;
@@ -33,7 +39,7 @@ class Nvfp4Format {
       codes = padded;
     }
     decode_codes(codes, even, odd);
-    const I16x32 scales = expand_scales(scales_[r] + 4 * block);
+    const I16x32 scales = expand_scales(scales_[r] + kGroupsPerBlock * block);
     even = even * scales;
     odd = odd * scales;
   }
