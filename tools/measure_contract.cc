@@ -294,11 +294,10 @@ ordered_json run_probe(const model::Config& config, const model::Weights& weight
     std::ranges::sort(some, std::greater<>{}, [](const auto& f) { return f.error.relative_rms(); });
     const double median = some[some.size() / 2].error.relative_rms();
     fmt::print("  {:<20} median {:.2e}; worst:", probe_name(kind), median);
-    ordered_json all = ordered_json::array();
+    ordered_json all;
     for (std::size_t i = 0; i < some.size(); ++i) {
       if (i < 3) fmt::print(" {:.2e} at {};", some[i].error.relative_rms(), place(some[i]));
-      all.push_back(
-          {{"layer", some[i].layer}, {"index", some[i].index}, {"relative_rms", some[i].error.relative_rms()}});
+      all[place(some[i])] = std::stod(fmt::format("{:.3g}", some[i].error.relative_rms()));
     }
     fmt::print("\n");
     out[probe_name(kind)] = {{"median", median}, {"worst_first", all}};
@@ -339,6 +338,10 @@ int run(const Options& options) {
 
   ordered_json receipt = {{"what", "cost of contract nc1"},
                           {"model_sha256", value_or_exit(sha256_file(options.model))}};
+  receipt["window"] = options.window;
+  receipt["windows_of_a_text"] = options.windows;
+  receipt["long_context"] = options.long_context;
+  receipt["long_stride"] = options.long_stride;
   receipt["model"] = std::filesystem::path(options.model).filename().string();
   ordered_json stages;
   std::vector<Window> windows;
