@@ -58,9 +58,9 @@ compile() {
   local log=$ROOT/build/demo-build.log
   mkdir -p "$ROOT/build"
   if [ -t 2 ]; then
-    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >&2
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble measure_quality >&2
   else
-    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >>"$log"
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble measure_quality >>"$log"
   fi || {
     tail -n 30 "$log" >&2
     die "the build failed" "the whole output is in $log"
@@ -92,27 +92,37 @@ ask() {
   "$NIBBLE" run "$quantized" --chat -p "$QUESTION" -n 64 --temp 0 --digest-prompt --receipt "$work/receipt.json"
 }
 
-cpu_has() { grep -qw "$1" /proc/cpuinfo 2>/dev/null; }
+# The instruction sets that can be used here, one a line.
+usable_isas() {
+  "$NIBBLE" doctor --json | python3 -c 'import json, sys
+for isa in json.load(sys.stdin)["isas"]:
+    if not isa["unusable_because"]: print(isa["name"])'
+}
 
 replay_elsewhere() {
-  local cells=("scalar 1 7") cell isa threads chunk
-  if cpu_has avx2; then cells+=("avx2 2 64"); fi
-  if cpu_has avx512vnni; then cells+=("avx512 3 1"); fi
-  for cell in "${cells[@]}"; do
-    read -r isa threads chunk <<<"$cell"
-    say "${BOLD}instruction set $isa, threads: $threads, prompt in chunks of $chunk$PLAIN"
-    "$NIBBLE" replay "$work/receipt.json" --model "$quantized" --isa "$isa" --threads "$threads" --chunk "$chunk"
+  local threads=1 chunks=(7 64 1) isas isa i=0
+  isas=$(usable_isas)
+  for isa in $isas; do
+    say "${BOLD}instruction set $isa, threads: $threads, prompt in chunks of ${chunks[i]}$PLAIN"
+    "$NIBBLE" replay "$work/receipt.json" --model "$quantized" --isa "$isa" --threads $threads --chunk "${chunks[i]}"
+    threads=$((threads + 1)) i=$(((i + 1) % 3))
   done
+}
+
+quality() {
+  say "perplexity of a public-domain text, and how far the NVFP4 file moves the source's predictions (about a minute)"
+  build/release/tools/measure_quality "$source_model" "$quantized" -f bench/texts/prose.txt
 }
 
 source_model='' quantized=''
 begin=$EPOCHREALTIME
-run_step "1/6 Packages that the build needs" install
-run_step "2/6 Building nibble (preset release)" compile
-run_step "3/6 Fetching $MODEL" fetch
-run_step "4/6 Quantizing it to NVFP4: 4.5 bits a weight" quantize
-run_step "5/6 Asking it" ask
-run_step "6/6 The same request on other instruction sets, thread counts and prompt chunks: same logits, bit for bit" replay_elsewhere
+run_step "1/7 Packages that the build needs" install
+run_step "2/7 Building nibble (preset release)" compile
+run_step "3/7 Fetching $MODEL" fetch
+run_step "4/7 Quantizing it to NVFP4: 4.5 bits a weight" quantize
+run_step "5/7 Asking it" ask
+run_step "6/7 The same request on other instruction sets, thread counts and prompt chunks: same logits, bit for bit" replay_elsewhere
+run_step "7/7 What 4.5 bits a weight cost" quality
 
 step "Done in $(seconds_since "$begin") s. What to try next:"
 cat >&2 <<TEXT

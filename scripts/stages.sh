@@ -17,11 +17,13 @@ declare -A STAGE_ABOUT=(
   [references]="comparison with Python's reference implementations"
   [scalar]="build without vector instructions, all unit tests"
   [asan]="AddressSanitizer and UBSan: all unit tests and fuzzing"
+  [demo]="scripts/demo.sh, as a newcomer runs it"
+  [equality]="one digest of all logits on the real models, over instruction sets, threads, chunks and cache states"
   [tsan]="ThreadSanitizer: the tests that use threads"
   [aarch64]="Arm cross build, unit tests under qemu"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed tsan
+STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed demo equality tsan
   aarch64 asan tidy)
 QUICK_STAGES=(deps layers style portable dev isa_objects scripts models references)
 
@@ -155,6 +157,33 @@ stage_references() {
   [ $missing = 0 ] || return 77
 }
 
+stage_demo() {
+  models_here
+  bash scripts/demo.sh 2>&1 | tee "$LOGS/demo.txt"
+  grep -q '^identical: ' "$LOGS/demo.txt"
+  echo "COUNT: $(grep -c '^identical: ' "$LOGS/demo.txt") replays identical; $(sed -n 's/^KL per token *//p' "$LOGS/demo.txt")"
+}
+
+# prove MODEL ARGUMENT...: quantizes a model of the cache and demands one digest of it.
+prove() {
+  local source=$1 name quantized
+  shift
+  name=$(basename "$source" .gguf)
+  quantized=build/models/$name.NVFP4.gguf
+  mkdir -p build/models
+  build/release/apps/nibble quantize "$source" -o "$quantized"
+  build/release/tools/prove_equality "$quantized" -f bench/texts/prose.txt -o "$LOGS/equality-$name.json" "$@"
+}
+
+# A prompt of more than 128 tokens crosses a split of the attention.
+stage_equality() {
+  models_here
+  build release nibble prove_equality
+  prove "${MODELS[0]}" --prompt-tokens 150 -n 16
+  prove "${MODELS[1]}" --prompt-tokens 140 -n 8 --threads 1,3 --chunk 7,0
+  echo "COUNT: $(cat "$LOGS"/equality-*.json | grep -c '"isa"') runs, two models, one digest each"
+}
+
 stage_scalar() {
   build scalar
   unit_tests scalar
@@ -194,6 +223,21 @@ stage_aarch64() {
   export NIBBLE_AARCH64_SYSROOT
   build aarch64
   unit_tests aarch64
+  same_as_here
+}
+
+# A short run of the real model: NEON under the emulator and the instruction sets of this machine, one digest.
+same_as_here() {
+  local run=(-f bench/texts/prose.txt --prompt-tokens 12 -n 3 --threads 2 --chunk 5)
+  local model=build/models/SmolLM2-135M-Instruct.Q4_1.NVFP4.gguf
+  models_here
+  build release nibble prove_equality
+  mkdir -p build/models
+  build/release/apps/nibble quantize "${MODELS[0]}" -o "$model"
+  build/release/tools/prove_equality "$model" "${run[@]}" -o "$LOGS/short-here.json"
+  qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/tools/prove_equality "$model" --isa neon "${run[@]}" -o "$LOGS/short-arm.json"
+  diff <(grep '^ "logits_digest"' "$LOGS/short-here.json") <(grep '^ "logits_digest"' "$LOGS/short-arm.json")
+  grep -q '^ "logits_digest": "[0-9a-f]\{64\}"' "$LOGS/short-arm.json"
 }
 
 stage_tidy() {
