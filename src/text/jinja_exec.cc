@@ -22,31 +22,25 @@ class Interpreter::ScopeGuard {
 class Interpreter::OutputGuard {
  public:
   explicit OutputGuard(Interpreter& interpreter)
-      : interpreter_(interpreter), outer_(std::exchange(interpreter.output_, &text)) {}
+      : text(interpreter.runtime_), interpreter_(interpreter), outer_(std::exchange(interpreter.output_, &text)) {}
   ~OutputGuard() { interpreter_.output_ = outer_; }
   OutputGuard(const OutputGuard&) = delete;
   OutputGuard& operator=(const OutputGuard&) = delete;
-  std::string text;
+  TextBuilder text;
 
  private:
   Interpreter& interpreter_;
-  std::string* outer_;
+  TextBuilder* outer_;
 };
 
 std::shared_ptr<Scope> Interpreter::make_scope(std::shared_ptr<Scope> outer) {
   return std::make_shared<Scope>(&runtime_, std::move(outer));
 }
 
-void Interpreter::write(std::string_view text) {
-  runtime_.charge_bytes(text.size());
-  runtime_.check_room(output_->size() + text.size());
-  *output_ += text;
-}
-
 std::string Interpreter::render(const Block& block) {
   OutputGuard output(*this);
   exec_block(block);
-  return std::move(output.text);
+  return output.text.take();
 }
 
 Interpreter::Flow Interpreter::exec(const Body& body) {
@@ -70,7 +64,7 @@ Interpreter::Flow Interpreter::exec_block(const Block& block) {
 std::pair<Interpreter::Flow, std::string> Interpreter::capture(const Block& block) {
   OutputGuard output(*this);
   const Flow flow = exec_block(block);
-  return {flow, std::move(output.text)};
+  return {flow, output.text.take()};
 }
 
 void Interpreter::assign(const Target& target, const Value& value) {
@@ -209,7 +203,7 @@ std::string Interpreter::render_loop(const For& node, const Value& iterable, int
   const ScopeGuard scope_guard(*this, scope);
   OutputGuard output(*this);
   run_loop(node, iterable, depth);
-  return std::move(output.text);
+  return output.text.take();
 }
 
 namespace {

@@ -86,7 +86,7 @@ class Interpreter {
   // The same, but returns the text instead of writing it.
   std::pair<Flow, std::string> capture(const Block& block);
 
-  void write(std::string_view text);
+  void write(std::string_view text) { *output_ << text; }
   const Value* find(std::string_view name) const;
   void assign(const Target& target, const Value& value);
   Value make_macro(const std::shared_ptr<const Macro>& macro);
@@ -94,7 +94,7 @@ class Interpreter {
 
   Runtime& runtime_;
   std::shared_ptr<Scope> scope_;
-  std::string* output_ = nullptr;
+  TextBuilder* output_ = nullptr;  // where statements write
 };
 
 }  // namespace nibble::text::jinja

@@ -1,4 +1,5 @@
-// The recursive-descent parser, shared by jinja_parser.cc (statements) and jinja_parser_expr.cc (expressions).
+// The recursive-descent parser, shared by jinja_parser.cc (statements), jinja_parser_expr.cc (operators) and
+// jinja_parser_primary.cc.
 #pragma once
 
 #include <initializer_list>
@@ -126,7 +127,8 @@ class Parser::NestingGuard {
   Parser& parser_;
 };
 
-// The largest height in a list of expressions, nulls counting 0.
+// The largest height among expressions, nulls counting 0.
 int max_height(const Exprs& exprs);
+int max_height(const CallArgs& args);
 
 }  // namespace nibble::text::jinja

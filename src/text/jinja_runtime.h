@@ -87,13 +87,18 @@ class RecursionGuard {
   Runtime& runtime_;
 };
 
-// Text that grows piece by piece, each piece checked against the memory limit before it is copied.
+// Text that grows piece by piece. Its bytes count against the memory limit before each piece is copied.
 class TextBuilder {
  public:
   explicit TextBuilder(Runtime& runtime) : runtime_(runtime) {}
+  ~TextBuilder() { runtime_.release(counted_); }
+  TextBuilder(const TextBuilder&) = delete;
+  TextBuilder& operator=(const TextBuilder&) = delete;
+
   TextBuilder& operator<<(std::string_view piece) {
     runtime_.charge_bytes(piece.size());
-    runtime_.check_room(text_.size() + piece.size());
+    runtime_.allocate(piece.size());
+    counted_ += piece.size();
     text_ += piece;
     return *this;
   }
@@ -104,6 +109,7 @@ class TextBuilder {
  private:
   Runtime& runtime_;
   std::string text_;
+  std::size_t counted_ = 0;
 };
 
 // Evaluated arguments of a call.
