@@ -16,6 +16,8 @@ using jinja::Runtime;
 using jinja::Value;
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kMaxSource = 1 << 20;  // public templates have up to 20 kB
+
 Error to_error(const jinja::TemplateError& error) {
   const std::string line = std::to_string(error.line);
   if (error.raised) return Error{.message = error.message, .hint = "raised by line " + line + " of the chat template"};
@@ -78,6 +80,11 @@ ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const Tree> tree)
     : source_(std::move(source)), tree_(std::move(tree)) {}
 
 Result<ChatTemplate> ChatTemplate::parse(std::string source) {
+  if (source.size() > kMaxSource) {
+    return Error{.message = "chat template: the text is too long",
+                 .found = std::to_string(source.size()) + " bytes",
+                 .expected = "at most " + std::to_string(kMaxSource) + " bytes"};
+  }
   if (find_invalid_utf8(source) != std::string::npos)
     return Error{.message = "chat template: the text is not valid UTF-8"};
   try {

@@ -20,8 +20,8 @@ struct RenderOptions {
   // What strftime_now reads: the local time now, unless given.
   std::optional<std::tm> now = {};
   // A step is about one operation, or 64 bytes of text handled. A template beyond a limit is an error.
-  std::size_t max_steps = 50'000'000;
-  std::size_t max_bytes = std::size_t{256} << 20;
+  std::size_t max_steps = 20'000'000;
+  std::size_t max_bytes = std::size_t{128} << 20;
 };
 
 class ChatTemplate {

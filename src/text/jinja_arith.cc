@@ -52,7 +52,7 @@ bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
   if (a.entries().size() != b.entries().size()) return false;
   for (const auto& [key, value] : a.entries()) {
     runtime.charge(1);
-    const Value* other = b.find(key);
+    const Value* other = b.find(runtime, key);
     if (other == nullptr || !equals(runtime, value, *other)) return false;
   }
   return true;
@@ -188,8 +188,7 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
   const std::size_t n = times < 0 ? 0 : static_cast<std::size_t>(times);
   const bool is_text = value.is(Kind::kString);
   const std::size_t size = is_text ? value.text().size() : value.items().size() * sizeof(Value);
-  if (size != 0 && n > std::numeric_limits<std::size_t>::max() / 2 / size) fail("a repeated value is too large");
-  runtime.check_room(n * size);
+  runtime.check_room(n, size);
   runtime.charge_bytes(n * size);
   if (is_text) {
     std::string text;

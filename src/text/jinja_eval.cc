@@ -90,6 +90,7 @@ Args Interpreter::eval_args(const CallArgs& node) {
     if (!named.is(Kind::kDict)) fail("argument after ** must be a mapping, not " + type_name(named));
     for (const auto& [key, value] : named.dict().entries()) {
       if (!key.is(Kind::kString)) fail("keywords must be strings");
+      runtime_.charge(1 + args.named.size() / 8);
       if (args.find(key.text()) != nullptr) fail("keyword argument '" + key.text() + "' is given twice");
       args.named.emplace_back(key.text(), value);
     }

@@ -76,7 +76,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
       const Value* space = find(target.name);
       if (space == nullptr) fail("'" + target.name + "' is undefined", target.line);
       if (!space->is(Kind::kNamespace)) fail("cannot assign attribute on non-namespace object", target.line);
-      space->as<Namespace>().set(target.attribute, value);
+      space->as<Namespace>().set(runtime_, target.attribute, value);
       return;
     }
     case Target::Kind::kTuple:
@@ -242,7 +242,8 @@ std::shared_ptr<Iterator> Interpreter::filter_loop(const For& node, std::shared_
 
 Interpreter::Flow Interpreter::run_loop(const For& node, const Value& iterable, int depth) {
   std::shared_ptr<Iterator> source = iterate(runtime_, iterable);
-  std::optional<std::size_t> size = length(iterable);
+  std::optional<std::size_t> size;
+  if (!iterable.is(Kind::kString)) size = length(iterable);  // counting characters is left to whoever asks
   if (node.condition != nullptr) {
     source = filter_loop(node, std::move(source));
     size.reset();

@@ -78,7 +78,7 @@ Value filter_last(Runtime& runtime, const Value& input, const Args& args) {
   bind("last", args, {});
   if (input.is(Kind::kUndefined)) return runtime.undefined("No last item, sequence was empty.");
   if (!is_reversible(input)) fail("'" + type_name(input) + "' object is not reversible");
-  if (length(input) == std::size_t{0}) return runtime.undefined("No last item, sequence was empty.");
+  if (!truth(input)) return runtime.undefined("No last item, sequence was empty.");
   if (input.is_sequence()) return input.items().back();
   if (input.is(Kind::kString) || input.is(Kind::kRange)) return get_item(runtime, input, Value::integer(-1));
   return to_vector(runtime, input).back();
@@ -117,7 +117,7 @@ Value filter_batch(Runtime& runtime, const Value& input, const Args& args) {
         }
         if (items.empty()) return false;
         if (!fill.is(Kind::kNone)) {
-          r.check_room(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)) * sizeof(Value));
+          r.check_room(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), sizeof(Value));
           while (static_cast<std::int64_t>(items.size()) < count) items.push_back(fill);
         }
         value = r.list(std::move(items));
@@ -215,7 +215,7 @@ Value filter_unique(Runtime& runtime, const Value& input, const Args& args) {
   return make_iterator(runtime, "generator", input,
                        [iterator = iterate(runtime, input), key, seen](Runtime& r, Value& value) {
                          while (iterator->next(r, value)) {
-                           const std::string text = hash_key(key(value));
+                           const std::string text = hash_key(r, key(value));
                            r.charge_bytes(text.size());
                            r.check_room(seen->size() * 64);
                            if (seen->insert(text).second) return true;

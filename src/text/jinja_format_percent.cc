@@ -60,7 +60,7 @@ Value PercentFormatter::read_key() {
   if (mapping_ == nullptr) fail("format requires a mapping");
   const std::string key(pattern_.substr(at_ + 1, end - at_ - 1));
   at_ = end + 1;
-  const Value* found = mapping_->is(Kind::kDict) ? mapping_->dict().find(std::string_view(key)) : nullptr;
+  const Value* found = mapping_->is(Kind::kDict) ? mapping_->dict().find(runtime_, std::string_view(key)) : nullptr;
   if (found == nullptr) fail("format names the key '" + key + "', which is not there");
   return *found;
 }

@@ -75,7 +75,7 @@ Value global_namespace(Runtime& runtime, const Args& args) {
   auto space = runtime.make_kept<Namespace>();
   for (const auto& [name, value] : entries.dict().entries()) {
     if (!name.is(Kind::kString)) fail("namespace() needs names as keys");
-    space->set(name.text(), value);
+    space->set(runtime, name.text(), value);
   }
   return Value(Kind::kNamespace, std::move(space));
 }

@@ -12,10 +12,10 @@ namespace {
 
 // --- dict, list, tuple ----------------------------------------------------------------------------------------------
 
-Value dict_get(Runtime&, const Value& self, const Args& args) {
+Value dict_get(Runtime& runtime, const Value& self, const Args& args) {
   if (!args.named.empty()) fail("dict.get() takes no keyword arguments");
   const Bound bound = bind("get", args, {"key", "default"}, 1);
-  const Value* found = self.dict().find(*bound[0]);
+  const Value* found = self.dict().find(runtime, *bound[0]);
   return found != nullptr ? *found : bound[1].value_or(Value::none());
 }
 

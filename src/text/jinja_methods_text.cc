@@ -83,12 +83,14 @@ Value str_replace(Runtime& runtime, const Value& self, const Args& args) {
 
 Value str_removeprefix(Runtime& runtime, const Value& self, const Args& args) {
   const std::string& prefix = text_of(*bind("removeprefix", args, {"prefix"}, 1)[0], "prefix");
+  runtime.charge_bytes(self.text().size());
   return self.text().starts_with(prefix) ? like(runtime, self, self.text().substr(prefix.size())) : self;
 }
 
 Value str_removesuffix(Runtime& runtime, const Value& self, const Args& args) {
   const std::string& suffix = text_of(*bind("removesuffix", args, {"suffix"}, 1)[0], "suffix");
   const std::string& text = self.text();
+  runtime.charge_bytes(text.size());
   return text.ends_with(suffix) ? like(runtime, self, text.substr(0, text.size() - suffix.size())) : self;
 }
 
@@ -171,7 +173,9 @@ Value str_affix(Runtime& runtime, const Value& self, const Args& args) {
   const Bound bound = bind(kPrefix ? "startswith" : "endswith", args, {"affix", "start", "end"}, 1);
   const Window part = window(runtime, self, bound[1], bound[2]);
   const auto matches = [&](const Value& affix) {
+    runtime.charge(1);
     const std::string& text = text_of(affix, kPrefix ? "startswith argument" : "endswith argument");
+    runtime.charge_bytes(std::min(text.size(), part.text.size()));
     return part.valid && (kPrefix ? part.text.starts_with(text) : part.text.ends_with(text));
   };
   if (!bound[0]->is(Kind::kTuple)) return Value::boolean(matches(*bound[0]));
@@ -221,6 +225,7 @@ Value str_pad(Runtime& runtime, const Value& self, const Args& args) {
   const Bound bound = bind("justification", args, {"width", "fillchar"}, 1);
   const std::string fill = bound[1] ? text_of(*bound[1], "fill character") : " ";
   if (count_code_points(fill) != 1) fail("the fill character must be exactly one character long");
+  runtime.charge_bytes(self.text().size());
   const auto size = static_cast<std::int64_t>(count_code_points(self.text()));
   const std::int64_t missing = to_integer(*bound[0], "width") - size;
   if (missing <= 0) return self;
@@ -239,6 +244,7 @@ Value str_pad(Runtime& runtime, const Value& self, const Args& args) {
 Value str_zfill(Runtime& runtime, const Value& self, const Args& args) {
   const std::int64_t width = to_integer(*bind("zfill", args, {"width"}, 1)[0], "width");
   const std::string& text = self.text();
+  runtime.charge_bytes(text.size());
   const std::int64_t missing = width - static_cast<std::int64_t>(count_code_points(text));
   if (missing <= 0) return self;
   const bool has_sign = text.starts_with('+') || text.starts_with('-');

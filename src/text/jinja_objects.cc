@@ -115,6 +115,7 @@ Value MacroObject::call(Runtime& runtime, const Args& args) {
   };
   bool found_caller = false;
   for (std::size_t i = 0; i < names.size(); ++i) {
+    runtime.charge(1 + named.size() / 8);
     parameters[i] = i < args.positional.size() ? std::optional<Value>(args.positional[i]) : take_named(names[i]);
     found_caller = found_caller || names[i] == "caller";
   }

@@ -42,7 +42,7 @@ std::optional<Value> item_or_nothing(Runtime& runtime, const Value& object, cons
   switch (object.kind()) {
     case Kind::kDict: {
       const bool hashable = !key.is(Kind::kList) && !key.is(Kind::kDict) && !key.is(Kind::kDictView);
-      const Value* found = hashable ? object.dict().find(key) : nullptr;
+      const Value* found = hashable ? object.dict().find(runtime, key) : nullptr;
       return found != nullptr ? std::optional<Value>(*found) : std::nullopt;
     }
     case Kind::kList:
@@ -63,7 +63,7 @@ std::optional<Value> find_attribute(Runtime& runtime, const Value& object, std::
     case Kind::kHost:
       return object.as<Host>().attribute(runtime, name);
     case Kind::kNamespace: {
-      const Value* found = object.as<Namespace>().find(name);
+      const Value* found = object.as<Namespace>().find(runtime, name);
       return found != nullptr ? std::optional<Value>(*found) : std::nullopt;
     }
     default:
@@ -86,6 +86,8 @@ bool truth(const Value& value) {
       return value.integer_value() != 0;
     case Kind::kFloat:
       return value.real_value() != 0;
+    case Kind::kString:
+      return !value.text().empty();  // not by length(), which counts characters
     default: {
       const std::optional<std::size_t> size = length(value);
       return !size || *size != 0;
@@ -217,10 +219,10 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
       }
       return find_text(runtime, container.text(), item.text()) != std::string::npos;
     case Kind::kDict:
-      return container.dict().find(item) != nullptr;
+      return container.dict().find(runtime, item) != nullptr;
     case Kind::kDictView:
       if (container.as<DictView>().part == DictView::Part::kKeys) {
-        return container.as<DictView>().dict.dict().find(item) != nullptr;
+        return container.as<DictView>().dict.dict().find(runtime, item) != nullptr;
       }
       break;
     default:

@@ -227,6 +227,7 @@ void Parser::parse_signature(Macro& macro) {
     if (std::find(macro.parameters.begin(), macro.parameters.end(), name.value) != macro.parameters.end()) {
       fail("parameter '" + name.value + "' is given twice", name.line);
     }
+    if (macro.parameters.size() >= kMaxArguments) fail_here("too many parameters");
     macro.parameters.push_back(name.value);
     if (skip_operator("=")) {
       macro.defaults.push_back(parse_expression());

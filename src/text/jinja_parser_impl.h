@@ -21,6 +21,7 @@ class Parser {
   // The largest nesting of blocks and brackets, and the largest height of an expression's tree.
   static constexpr int kMaxNesting = 100;
   static constexpr int kMaxHeight = 300;
+  static constexpr std::size_t kMaxArguments = 255;  // with names: they are compared with each other
   class NestingGuard;
 
   // Statements.

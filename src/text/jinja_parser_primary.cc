@@ -198,6 +198,7 @@ CallArgs Parser::parse_call_args() {
       args.spread_named = parse_expression();
     } else if (current().kind == TokenKind::kName && following().is(TokenKind::kOperator, "=")) {
       ensure(!args.spread_named);
+      if (args.named.size() >= kMaxArguments) fail_here("too many keyword arguments");
       std::string name = take().value;
       take();
       for (const auto& [other, value] : args.named) {

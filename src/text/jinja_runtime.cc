@@ -20,6 +20,10 @@ void Runtime::check_room(std::size_t bytes) const {
   }
 }
 
+void Runtime::check_room(std::size_t count, std::size_t each) const {
+  check_room(each != 0 && count > limits_.bytes / each ? limits_.bytes + 1 : count * each);
+}
+
 void Runtime::fail_steps() const {
   fail("the template takes more steps than its limit of " + std::to_string(limits_.steps));
 }
@@ -42,7 +46,7 @@ Value Runtime::dict(std::vector<Dict::Entry> entries) {
   int depth = 0;
   for (const auto& [key, value] : entries) depth = std::max({depth, nesting_of(key), nesting_of(value)});
   if (depth >= kMaxNesting) fail("dicts nest deeper than " + std::to_string(kMaxNesting) + " levels");
-  return Value(Kind::kDict, std::make_shared<Dict>(this, std::move(entries), depth + 1));
+  return Value(Kind::kDict, std::make_shared<Dict>(*this, std::move(entries), depth + 1));
 }
 
 Value Runtime::undefined(std::string why) {

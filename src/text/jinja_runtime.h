@@ -19,8 +19,8 @@ namespace nibble::text::jinja {
 class Runtime {
  public:
   struct Limits {
-    std::size_t steps = 50'000'000;
-    std::size_t bytes = 256u << 20;
+    std::size_t steps = 20'000'000;
+    std::size_t bytes = std::size_t{128} << 20;
   };
   static constexpr int kMaxNesting = 200;     // of lists and dicts in each other
   static constexpr int kMaxRecursion = 1000;  // of the interpreter's own functions
@@ -40,6 +40,7 @@ class Runtime {
   void allocate(std::size_t bytes);
   void release(std::size_t bytes) { bytes_ -= bytes; }
   void check_room(std::size_t bytes) const;  // throws when a value of so many bytes would not fit
+  void check_room(std::size_t count, std::size_t each) const;
 
   Value string(std::string text, bool markup = false);
   Value list(std::vector<Value> items) { return sequence(Kind::kList, std::move(items)); }

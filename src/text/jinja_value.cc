@@ -31,13 +31,14 @@ const Dict& Value::dict() const {
   return as<Dict>();
 }
 
-Dict::Dict(Runtime* runtime, std::vector<Entry> entries, int nesting)
-    : Object(runtime, sizeof *this + entries.size() * kBytesPerEntry), depth(nesting) {
+Dict::Dict(Runtime& runtime, std::vector<Entry> entries, int nesting)
+    : Object(&runtime, sizeof *this + entries.size() * kBytesPerEntry), depth(nesting) {
   entries_.reserve(entries.size());
   for (Entry& entry : entries) {
     const bool is_text = entry.first.is(Kind::kString);
     Index& index = is_text ? strings_ : others_;
-    const auto [slot, added] = index.emplace(is_text ? entry.first.text() : hash_key(entry.first), entries_.size());
+    const auto [slot, added] =
+        index.emplace(is_text ? entry.first.text() : hash_key(runtime, entry.first), entries_.size());
     if (added) {
       entries_.push_back(std::move(entry));
     } else {
@@ -46,13 +47,14 @@ Dict::Dict(Runtime* runtime, std::vector<Entry> entries, int nesting)
   }
 }
 
-const Value* Dict::find(const Value& key) const {
-  if (key.is(Kind::kString)) return find(std::string_view(key.text()));
-  const auto found = others_.find(hash_key(key));
+const Value* Dict::find(Runtime& runtime, const Value& key) const {
+  if (key.is(Kind::kString)) return find(runtime, std::string_view(key.text()));
+  const auto found = others_.find(hash_key(runtime, key));
   return found == others_.end() ? nullptr : &entries_[found->second].second;
 }
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find(Runtime& runtime, std::string_view key) const {
+  runtime.charge_bytes(key.size());
   const auto found = strings_.find(key);
   return found == strings_.end() ? nullptr : &entries_[found->second].second;
 }
@@ -67,14 +69,16 @@ Range::Range(Runtime* runtime, std::int64_t first, std::int64_t end, std::int64_
   if (step < 0 && start > stop) size = (distance(stop, start) - 1) / stride + 1;
 }
 
-const Value* Namespace::find(std::string_view name) const {
+const Value* Namespace::find(Runtime& runtime, std::string_view name) const {
+  runtime.charge(1 + attributes.size() / 8);
   for (const auto& [key, value] : attributes) {
     if (key == name) return &value;
   }
   return nullptr;
 }
 
-void Namespace::set(std::string_view name, Value value) {
+void Namespace::set(Runtime& runtime, std::string_view name, Value value) {
+  runtime.charge(1 + attributes.size() / 8);
   for (auto& [key, old] : attributes) {
     if (key == name) {
       old = std::move(value);
@@ -84,9 +88,10 @@ void Namespace::set(std::string_view name, Value value) {
   attributes.emplace_back(name, std::move(value));
 }
 
-std::string hash_key(const Value& value) {
+std::string hash_key(Runtime& runtime, const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
+      runtime.charge_bytes(value.text().size());
       return "s" + value.text();
     case Kind::kBool:
     case Kind::kInt:
@@ -101,7 +106,9 @@ std::string hash_key(const Value& value) {
     case Kind::kTuple: {
       std::string key = "(";
       for (const Value& item : value.items()) {
-        const std::string part = hash_key(item);
+        const std::string part = hash_key(runtime, item);
+        runtime.charge_bytes(part.size());
+        runtime.check_room(key.size() + part.size());
         key += std::to_string(part.size()) + ":" + part;
       }
       return key;

@@ -133,11 +133,11 @@ class Dict final : public Object {
   static constexpr std::size_t kBytesPerEntry = sizeof(Entry) + 64;
 
   // Later entries with an equal key replace the value of the earlier one. Throws on an unhashable key.
-  Dict(Runtime* runtime, std::vector<Entry> entries, int nesting);
+  Dict(Runtime& runtime, std::vector<Entry> entries, int nesting);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  const Value* find(const Value& key) const;  // throws on an unhashable key
-  const Value* find(std::string_view key) const;
+  const Value* find(Runtime& runtime, const Value& key) const;  // throws on an unhashable key
+  const Value* find(Runtime& runtime, std::string_view key) const;
   const int depth;
 
  private:
@@ -172,13 +172,14 @@ class Namespace final : public Object {
  public:
   explicit Namespace(Runtime* runtime) : Object(runtime, sizeof *this) {}
   void clear() override { attributes.clear(); }
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  const Value* find(Runtime& runtime, std::string_view name) const;
+  void set(Runtime& runtime, std::string_view name, Value value);
   std::vector<std::pair<std::string, Value>> attributes;  // in order of first assignment
 };
 
-// One encoding per class of equal hashable values; throws on lists and dicts, which Python does not hash.
-std::string hash_key(const Value& value);
+// One encoding per class of equal hashable values; throws on lists and dicts, which Python does not hash. Tuples that
+// share parts can be exponentially larger than their memory: the work is charged.
+std::string hash_key(Runtime& runtime, const Value& value);
 
 // Python's name of the type, for messages and for type tests.
 std::string type_name(const Value& value);
