@@ -80,7 +80,7 @@ Result<std::string> model_sha256(const GgufFile& file, const std::function<void(
     for (std::span<const std::byte> rest = part.bytes; !rest.empty();) {
       const auto piece = rest.first(std::min(kPiece, rest.size()));
       hash.update(piece);
-      release_pages(piece);  // the whole file would otherwise count as resident
+      file.release(piece);  // the whole file would otherwise count as resident
       rest = rest.subspan(piece.size());
       done += piece.size();
       if (progress) progress(done);

@@ -96,6 +96,15 @@ const TensorView* GgufFile::find_tensor(std::string_view name) const {
   return &tensors_[*at];
 }
 
+void GgufFile::release(std::span<const std::byte> bytes) const {
+  for (const GgufPart& part : parts_) {
+    const std::span<const std::byte> mapped = part.map.bytes();
+    if (mapped.empty() || std::less<>()(bytes.data(), mapped.data())) continue;
+    const auto offset = static_cast<std::size_t>(bytes.data() - mapped.data());
+    if (offset <= mapped.size() && bytes.size() <= mapped.size() - offset) release_pages(bytes);
+  }
+}
+
 const std::string& GgufFile::path_of(const TensorView& tensor) const {
   for (const GgufPart& part : parts_) {
     if (std::less_equal<>()(part.bytes.data(), tensor.bytes.data()) &&

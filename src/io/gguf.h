@@ -45,6 +45,9 @@ class GgufFile {
   const std::vector<GgufPart>& parts() const { return parts_; }
   std::uint64_t file_bytes() const;  // of all parts
 
+  // Lets bytes of the file that will not be needed soon stop counting as resident. Nothing happens to a caller's bytes.
+  void release(std::span<const std::byte> bytes) const;
+
   const std::vector<GgufEntry>& metadata() const { return parts_.front().metadata; }
   const std::vector<TensorView>& tensors() const { return tensors_; }  // of all parts, in order
   const TensorView* find_tensor(std::string_view name) const;

@@ -68,6 +68,8 @@ class Loader {
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
     auto made = backend_.make_linear(source);
     if (!made.ok()) return located(made.error(), view);
+    // Backends keep scales in a form of their own; where one reads the file's after all, they come back.
+    if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) file_.release(std::as_bytes(nvfp4->scales));
     return std::move(*made);
   }
 
