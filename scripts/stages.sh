@@ -242,8 +242,11 @@ same_as_here() {
 
 stage_tidy() {
   local files
-  mapfile -t files < <(git ls-files 'src/**.cc' 'apps/*.cc')
   cmake --preset dev >/dev/null
+  mapfile -t files < <(python3 -c 'import json, os
+for unit in json.load(open("build/dev/compile_commands.json")):
+    path = os.path.relpath(unit["file"])
+    if path.startswith(("src/", "apps/")): print(path)' | sort -u)
   printf '%s\n' "${files[@]}" | xargs -P "$JOBS" -n 4 clang-tidy -p build/dev --quiet
   echo "COUNT: ${#files[@]} sources"
 }

@@ -113,6 +113,7 @@ std::vector<float> make_rope_table(const RopeConfig& config, int n_positions) {
   NIBBLE_CHECK(config.freq_factors.empty() || config.freq_factors.size() == static_cast<std::size_t>(n_pairs),
                "one frequency factor per pair");
   std::vector<Frequency> frequencies;
+  frequencies.reserve(n_pairs);
   for (int i = 0; i < n_pairs; ++i) frequencies.push_back(frequency(config, i));
 
   std::vector<float> table(static_cast<std::size_t>(n_positions) * n_pairs * 2);  // [n_positions, n_pairs, 2]

@@ -79,7 +79,7 @@ Value truncate_float(double value, const char* overflow) {
 
 Value filter_int(Runtime&, const Value& input, const Args& args) {
   const Bound bound = bind("int", args, {"default", "base"});
-  const Value fallback = bound[0].value_or(Value::integer(0));
+  Value fallback = bound[0].value_or(Value::integer(0));
   const std::int64_t base = bound[1] ? to_integer(*bound[1], "base") : 10;
   if (base != 0 && (base < 2 || base > 36)) fail("int() base must be >= 2 and <= 36, or 0");
   if (input.is(Kind::kUndefined)) fail_undefined(input);

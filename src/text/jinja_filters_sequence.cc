@@ -229,6 +229,7 @@ Value filter_unique(Runtime& runtime, const Value& input, const Args& args) {
 // Stable, by keys computed once; `reverse` keeps equal items in their order, as Python does.
 std::vector<Value> sort_by(Runtime& runtime, const std::vector<Value>& items, const Getter& key, bool reverse) {
   std::vector<std::pair<Value, Value>> keyed;
+  keyed.reserve(items.size());
   for (const Value& item : items) keyed.emplace_back(key(item), item);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     return reverse ? less(runtime, b.first, a.first) : less(runtime, a.first, b.first);
@@ -251,6 +252,7 @@ Value filter_sort(Runtime& runtime, const Value& input, const Args& args) {
   }
   const Getter key = [&](const Value& item) {
     std::vector<Value> keys;
+    keys.reserve(getters.size());
     for (const Getter& getter : getters) keys.push_back(getter(item));
     return runtime.list(std::move(keys));
   };
