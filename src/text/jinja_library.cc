@@ -90,7 +90,7 @@ class Cycler final : public Host {
     if (name == "current") return items_[at_];
     if (name != "next" && name != "reset") return std::nullopt;
     auto method = runtime.make_kept<Function>("method", [this, is_next = name == "next"](Runtime&, const Args&) {
-      const Value value = is_next ? items_[at_] : Value::none();
+      Value value = is_next ? items_[at_] : Value::none();
       at_ = is_next ? (at_ + 1) % items_.size() : 0;
       return value;
     });

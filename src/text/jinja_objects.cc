@@ -127,6 +127,7 @@ Value MacroObject::call(Runtime& runtime, const Args& args) {
   }
   if (macro_->reads_kwargs) {
     std::vector<Dict::Entry> entries;
+    entries.reserve(named.size());
     for (const auto& [name, value] : named) entries.emplace_back(runtime.string(name), value);
     extras.emplace_back("kwargs", runtime.dict(std::move(entries)));
   } else if (!named.empty()) {

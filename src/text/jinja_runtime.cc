@@ -78,6 +78,14 @@ const Value* Args::find(std::string_view name) const {
   return nullptr;
 }
 
+namespace {
+
+[[noreturn]] void fail_argument(std::string function, const char* what, const std::string& argument) {
+  fail(function.append(what).append(argument).append("'"));
+}
+
+}  // namespace
+
 Bound bind(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters,
            std::size_t required) {
   const std::string name(function);
@@ -89,9 +97,9 @@ Bound bind(std::string_view function, const Args& args, std::initializer_list<st
   std::copy(args.positional.begin(), args.positional.end(), bound.begin());
   for (const auto& [key, value] : args.named) {
     const auto found = std::find(parameters.begin(), parameters.end(), key);
-    if (found == parameters.end()) fail(name + "() got an unexpected keyword argument '" + key + "'");
+    if (found == parameters.end()) fail_argument(name, "() got an unexpected keyword argument '", key);
     auto& slot = bound[static_cast<std::size_t>(found - parameters.begin())];
-    if (slot) fail(name + "() got multiple values for argument '" + key + "'");
+    if (slot) fail_argument(name, "() got multiple values for argument '", key);
     slot = value;
   }
   for (std::size_t i = 0; i < required; ++i) {

@@ -165,7 +165,10 @@ class Range final : public Object {
   Range(Runtime* runtime, std::int64_t first, std::int64_t end, std::int64_t increment);
   const std::int64_t start, stop, step;
   std::size_t size;
-  std::int64_t at(std::size_t i) const { return start + static_cast<std::int64_t>(i) * step; }
+  // Item i < size. It fits 64 bits, what is added to `start` need not: hence the unsigned arithmetic.
+  std::int64_t at(std::size_t i) const {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(start) + i * static_cast<std::uint64_t>(step));
+  }
 };
 
 class Namespace final : public Object {
