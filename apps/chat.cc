@@ -27,7 +27,7 @@ struct ChatFlags {
 
 // Reads one line of the user; false at the end of the input.
 bool read_line(bool terminal, std::string& line) {
-  if (terminal) fmt::print(stderr, "> ");
+  if (terminal) say("> ");
   return static_cast<bool>(std::getline(std::cin, line));
 }
 
@@ -41,14 +41,13 @@ Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Sessi
   NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request, show));
   write_out("\n");
   if (flags.verbose) {
-    fmt::print(
-        stderr, "[{} of {} prompt tokens were cached; {} tokens, {:.1f} tokens/s; logits {}]\n",
-        completion.reused_positions, request.prompt.size(), completion.tokens.size(),
+    say("[{} of {} prompt tokens were cached; {} tokens, {:.1f} tokens/s; logits {}]\n", completion.reused_positions,
+        request.prompt.size(), completion.tokens.size(),
         completion.decode_seconds > 0 ? static_cast<double>(completion.tokens.size()) / completion.decode_seconds : 0.0,
         completion.logits_digest);
   }
   if (completion.finish == engine::FinishReason::kContextFull) {
-    fmt::print(stderr, "[the context of {} positions is full]\n", session.n_ctx());
+    say("[the context of {} positions is full]\n", session.n_ctx());
   }
   messages.push_back({{"role", "assistant"}, {"content", completion.text}});
   return ok_status();
@@ -65,8 +64,8 @@ Result<int> chat(const ChatFlags& flags) {
   restart();
   const bool terminal = isatty(STDIN_FILENO) == 1;
   if (terminal)
-    fmt::print(stderr, "{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n",
-               loaded->model->backend->description());
+    say("{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n",
+        loaded->model->backend->description());
   std::signal(SIGINT, [](int) { interrupted = 1; });
   for (std::string line; read_line(terminal, line);) {
     if (line.empty()) continue;

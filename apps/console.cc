@@ -4,12 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 namespace nibble::apps {
 
 int fail(const Error& error) {
-  fmt::print(stderr, "error: {}\n", error.to_string());
+  say("error: {}\n", error.to_string());
   return 1;
 }
 
@@ -19,7 +20,7 @@ Progress::Progress(std::string label, std::uint64_t total_bytes)
 }
 
 Progress::~Progress() {
-  if (terminal_) fmt::print(stderr, "\n");
+  if (terminal_) say("\n");
 }
 
 void Progress::update(std::uint64_t done_bytes) {
@@ -30,10 +31,10 @@ void Progress::update(std::uint64_t done_bytes) {
   if (terminal_) {
     constexpr int kWidth = 30;
     const int filled = percent * kWidth / 100;
-    fmt::print(stderr, "\r{} [{}{}] {:3d}% of {}", label_, std::string(filled, '#'), std::string(kWidth - filled, ' '),
-               percent, human_bytes(total_));
+    say("\r{} [{}{}] {:3d}% of {}", label_, std::string(filled, '#'), std::string(kWidth - filled, ' '), percent,
+        human_bytes(total_));
   } else {
-    fmt::print(stderr, "{}: {}% of {}\n", label_, percent, human_bytes(total_));
+    say("{}: {}% of {}\n", label_, percent, human_bytes(total_));
   }
 }
 
@@ -49,7 +50,9 @@ std::string human_bytes(std::uint64_t bytes) {
 }
 
 bool write_out(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+  if (errno == EPIPE) std::clearerr(stdout);
+  return false;
 }
 
 }  // namespace nibble::apps

@@ -34,10 +34,12 @@ void GenerationFlags::add(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--repeat-last-n", sampling.penalty_window, "How many of the last tokens count as seen; -1: all")
       ->capture_default_str();
-  command.add_option("--logit-bias", logit_bias, "ID=BIAS, added to the logit of token ID; may be repeated");
+  command.add_option("--logit-bias", logit_bias, "ID=BIAS, added to the logit of token ID; may be repeated")
+      ->allow_extra_args(false);
   command.add_option("--seed", sampling.seed, "The same seed, prompt and flags give the same answer")
       ->capture_default_str();
-  command.add_option("--stop", stops, "Text that ends the answer and is not printed; may be repeated");
+  command.add_option("--stop", stops, "Text that ends the answer and is not printed; may be repeated")
+      ->allow_extra_args(false);
   command.add_flag("--ignore-eos", ignore_eos, "Go on after the model has ended its answer");
 }
 

@@ -7,6 +7,17 @@
 #include "apps/commands.h"
 #include "base/build_info.h"
 
+namespace {
+
+// A command whose output was lost has not done its work.
+int finish(int status) {
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (lost) std::fprintf(stderr, "error: the output could not be written\n");
+  return lost && status == 0 ? 1 : status;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace nibble;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the output, not the process without a word
@@ -30,7 +41,7 @@ int main(int argc, char** argv) {
   }
   try {
     for (const auto& [subcommand, command] : commands) {
-      if (subcommand->parsed()) return command();
+      if (subcommand->parsed()) return finish(command());
     }
   } catch (const std::exception& error) {  // out of memory and the like: no input is meant to lead here
     std::fprintf(stderr, "nibble: internal error: %s\n", error.what());

@@ -24,22 +24,20 @@ struct QuantizeFlags {
 };
 
 void print_summary(const QuantizeSummary& summary, const std::string& destination) {
-  fmt::print(stderr, "\n{:14} {:12} {:>8} {:>12} {:>12} {:>8}\n", "kind", "stored as", "tensors", "weights", "rel. RMS",
-             "SNR");
+  say("\n{:14} {:12} {:>8} {:>12} {:>12} {:>8}\n", "kind", "stored as", "tensors", "weights", "rel. RMS", "SNR");
   for (const KindSummary& kind : summary.by_kind()) {
-    fmt::print(stderr, "{:14} {:12} {:>8} {:>12} {:>11.3f}% {:>5.1f} dB\n", kind.kind, dtype_name(kind.to),
-               kind.n_tensors, kind.n_weights, 100 * kind.error.relative_rms(), kind.error.snr_db());
+    say("{:14} {:12} {:>8} {:>12} {:>11.3f}% {:>5.1f} dB\n", kind.kind, dtype_name(kind.to), kind.n_tensors,
+        kind.n_weights, 100 * kind.error.relative_rms(), kind.error.snr_db());
   }
-  fmt::print(stderr, "worst tensors: ");
+  say("worst tensors: ");
   for (const TensorSummary& tensor : summary.worst(3)) {
-    fmt::print(stderr, "{} ({:.3f}%)  ", tensor.name, 100 * tensor.error.relative_rms());
+    say("{} ({:.3f}%)  ", tensor.name, 100 * tensor.error.relative_rms());
   }
-  fmt::print(stderr, "\n");
+  say("\n");
   for (const TensorSummary& tensor : summary.tensors) {
-    if (!tensor.note.empty()) fmt::print(stderr, "note: {}: {}\n", tensor.name, tensor.note);
+    if (!tensor.note.empty()) say("note: {}: {}\n", tensor.name, tensor.note);
   }
-  fmt::print(stderr, "{} -> {}: {}\n", human_bytes(summary.source_bytes), human_bytes(summary.output_bytes),
-             destination);
+  say("{} -> {}: {}\n", human_bytes(summary.source_bytes), human_bytes(summary.output_bytes), destination);
 }
 
 int quantize(const QuantizeFlags& flags) {
@@ -56,8 +54,8 @@ int quantize(const QuantizeFlags& flags) {
     bar->update(progress.done);
     return stopped == 0;
   };
-  // Ctrl-C leaves through the error path, which removes the unfinished file.
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { stopped = 1; });
+  // Ctrl-C and its like leave through the error path, which removes the unfinished file.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { stopped = 1; });
   const auto summary = quantize_model(flags.source, flags.destination, options, pool);
   bar.reset();
   if (!summary.ok()) return fail(summary.error());

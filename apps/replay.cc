@@ -33,19 +33,29 @@ Result<int> replay(const ReplayFlags& flags) {
   NIBBLE_ASSIGN(const std::string sha256, engine::model_sha256(loaded->file()));
   NIBBLE_TRY(check_same("model file", receipt.model_sha256, sha256, flags.model.model));
   NIBBLE_TRY(check_same("tokenizer", receipt.tokenizer_sha256, loaded->tokenizer.digest(), flags.model.model));
-  NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
-  NIBBLE_ASSIGN(const engine::Completion here, engine::generate(*session, loaded->tokenizer, receipt.request));
+  if (!receipt.chat_template_sha256.empty()) {
+    NIBBLE_TRY(
+        check_same("chat template", receipt.chat_template_sha256, loaded->chat_template_sha256, flags.model.model));
+  }
+  engine::SessionOptions session_options = flags.model.session_options();
+  if (session_options.n_ctx == 0) session_options.n_ctx = receipt.n_ctx;
+  NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, session_options));
+  engine::GenerateRequest request = receipt.request;
+  // A run that its reader cut short is repeated as far as it went.
+  if (receipt.completion.finish == engine::FinishReason::kCancelled) {
+    request.max_tokens = static_cast<int>(receipt.completion.tokens.size());
+  }
+  NIBBLE_ASSIGN(const engine::Completion here, engine::generate(*session, loaded->tokenizer, request));
 
   const std::string machine = loaded->model->backend->description();
   const auto difference = engine::first_difference(receipt.completion, here);
   if (difference) {
-    fmt::print("different: {}\n", difference->description);
-    fmt::print(stderr, "recorded {}\nhere     {}  ({})\n", receipt.completion.logits_digest, here.logits_digest,
-               machine);
+    write_out(fmt::format("different: {}\n", difference->description));
+    say("recorded {}\nhere     {}  ({})\n", receipt.completion.logits_digest, here.logits_digest, machine);
     return 1;
   }
-  fmt::print("identical: {} tokens, logits {}\n", here.tokens.size(), here.logits_digest);
-  fmt::print(stderr, "machine   {}\n", machine);
+  write_out(fmt::format("identical: {} tokens, logits {}\n", here.tokens.size(), here.logits_digest));
+  say("machine   {}\n", machine);
   return 0;
 }
 
@@ -58,7 +68,7 @@ Command add_replay(CLI::App& app) {
   command->add_option("RECEIPT", flags->receipt, "A file that nibble run --receipt wrote")->required();
   command->add_option("--model", flags->model.model, "The model file of the receipt")->required();
   flags->model.add_machine(*command);
-  command->add_option("--ctx", flags->model.n_ctx, "Positions of the cache; 0: the model's context, at most 8192")
+  command->add_option("--ctx", flags->model.n_ctx, "Positions of the cache; 0: as in the receipt")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--chunk", flags->model.prefill_chunk, "Tokens of a prefill step")->check(CLI::PositiveNumber);
   return [flags] {

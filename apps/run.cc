@@ -55,10 +55,10 @@ void print_summary(const engine::Completion& c, const engine::GenerateRequest& r
   const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
   const double n_prefill = static_cast<double>(request.prompt.size()) - c.reused_positions;
   const double n_decode = c.tokens.empty() ? 0 : static_cast<double>(c.tokens.size() - 1);  // the first is prefill's
-  fmt::print(stderr, "\nprompt    {:6} tokens  {:8.1f} tokens/s\ngenerated {:6} tokens  {:8.1f} tokens/s   ({})\n",
-             request.prompt.size(), rate(n_prefill, c.prefill_seconds), c.tokens.size(),
-             rate(n_decode, c.decode_seconds), engine::finish_reason_name(c.finish));
-  fmt::print(stderr, "machine   {}\nlogits    {}\n", machine, c.logits_digest);
+  say("\nprompt    {:6} tokens  {:8.1f} tokens/s\ngenerated {:6} tokens  {:8.1f} tokens/s   ({})\n",
+      request.prompt.size(), rate(n_prefill, c.prefill_seconds), c.tokens.size(), rate(n_decode, c.decode_seconds),
+      engine::finish_reason_name(c.finish));
+  say("machine   {}\nlogits    {}\n", machine, c.logits_digest);
 }
 
 Result<int> run(const RunFlags& flags) {
@@ -84,11 +84,12 @@ Result<int> run(const RunFlags& flags) {
   receipt.completion = std::move(completion);
   receipt.backend = loaded->model->backend->description();
   receipt.prefill_chunk = flags.model.prefill_chunk;
+  receipt.n_ctx = session->n_ctx();
   if (flags.json)
     write_out(engine::to_json(receipt).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   if (!flags.receipt.empty()) {
     NIBBLE_TRY(engine::write_receipt(receipt, flags.receipt));
-    fmt::print(stderr, "receipt   {}\n", flags.receipt);
+    say("receipt   {}\n", flags.receipt);
   }
   return 0;
 }
@@ -116,7 +117,7 @@ Command add_run(CLI::App& app) {
   flags->model.add_session(*command);
   return [flags, command] {
     if (command->count("-p") + command->count("-f") == 0) {
-      return fmt::print(stderr, "nibble run needs a prompt: -p TEXT or -f FILE (- is stdin)\n"), 2;
+      return say("nibble run needs a prompt: -p TEXT or -f FILE (- is stdin)\n"), 2;
     }
     const Result<int> status = run(*flags);
     return status.ok() ? *status : fail(status.error());

@@ -44,8 +44,8 @@ int verify(const VerifyFlags& flags) {
   } else if (report.ok()) {
     write_out(fmt::format("OK: {} tensors, {} checked\n", report.n_tensors, human_bytes(report.n_bytes)));
   } else {
-    for (const Error& fault : report.faults) fmt::print(stderr, "fault: {}\n", fault.to_string());
-    fmt::print(stderr, "{}: {} fault{}\n", flags.model, report.faults.size(), report.faults.size() == 1 ? "" : "s");
+    for (const Error& fault : report.faults) say("fault: {}\n", fault.to_string());
+    say("{}: {} fault{}\n", flags.model, report.faults.size(), report.faults.size() == 1 ? "" : "s");
   }
   return report.ok() ? 0 : 1;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/machine.h"
 
 namespace nibble {
 namespace {
@@ -64,7 +65,7 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
   NIBBLE_CHECK(n_threads >= 1, "a thread pool needs at least one thread");
-  if (static_cast<unsigned>(n_threads) > std::thread::hardware_concurrency()) impl_->spins = 0;
+  if (n_threads > hardware_threads()) impl_->spins = 0;
   for (int i = 1; i < n_threads; ++i) {
     impl_->threads.emplace_back([impl = impl_.get(), i, n_threads] { impl->worker(i, n_threads); });
   }

@@ -5,6 +5,7 @@
 #include "engine/loaded_model.h"
 #include "engine/vocabulary_from_gguf.h"
 #include "model/config.h"
+#include "model/tensor_specs.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -21,7 +22,10 @@ void note(const Result<T>& result, const GgufFile& file, std::vector<Error>& fau
 void check_use(const GgufFile& file, std::vector<Error>& faults) {
   const auto config = model::read_config(file);
   note(config, file, faults);
-  if (config.ok()) note(load_tokenizer(file, config->vocab_size), file, faults);
+  if (config.ok()) {
+    for (Error& fault : model::check_tensors(file, *config)) faults.push_back(std::move(fault));
+    note(load_tokenizer(file, config->vocab_size), file, faults);
+  }
   note(load_chat_template(file), file, faults);
 }
 

@@ -76,6 +76,7 @@ Json to_json(const Receipt& r) {
           {"tokenizer_sha256", r.tokenizer_sha256},
           {"chat_template_sha256", r.chat_template_sha256},
           {"prompt_tokens", r.request.prompt},
+          {"n_ctx", r.n_ctx},
           {"max_tokens", r.request.max_tokens},
           {"stop", r.request.stops},
           {"ignore_eos", r.request.ignore_eos},
@@ -120,7 +121,9 @@ Result<Receipt> receipt_from_json(const std::string& text, const std::string& fi
     json.at("tokenizer_sha256").get_to(r.tokenizer_sha256);
     json.at("chat_template_sha256").get_to(r.chat_template_sha256);
     json.at("prompt_tokens").get_to(r.request.prompt);
+    json.at("n_ctx").get_to(r.n_ctx);
     json.at("max_tokens").get_to(r.request.max_tokens);
+    if (r.n_ctx < 1 || r.request.max_tokens < 0) return bad("a negative n_ctx or max_tokens");
     json.at("stop").get_to(r.request.stops);
     json.at("ignore_eos").get_to(r.request.ignore_eos);
     json.at("digest_prompt").get_to(r.request.digest_prompt);
@@ -155,6 +158,36 @@ Result<Receipt> read_receipt(const std::string& path) {
   return receipt_from_json(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), path);
 }
 
+namespace {
+
+// Between completions whose tokens and position digests are equal: what else a receipt says must be true as well.
+std::optional<Difference> other_difference(const Completion& a, const Completion& b) {
+  const auto at = [&a](std::int64_t position, std::string description) {
+    return Difference{a.first_digest_position + position, std::move(description)};
+  };
+  if (a.first_digest_position != b.first_digest_position) {
+    return at(0, fmt::format("the digests start at position {} in the receipt, at {} here", a.first_digest_position,
+                             b.first_digest_position));
+  }
+  const std::size_t n_prompt = a.position_digests.size() - std::min(a.position_digests.size(), a.tokens.size());
+  for (std::size_t j = 0; j < a.tokens.size(); ++j) {
+    if (bits_hex(a.token_logits[j]) == bits_hex(b.token_logits[j])) continue;
+    return at(static_cast<std::int64_t>(n_prompt + j),
+              fmt::format("token {}: recorded logit {}, here {}", a.tokens[j], bits_hex(a.token_logits[j]),
+                          bits_hex(b.token_logits[j])));
+  }
+  if (a.logits_digest != b.logits_digest)
+    return at(0, "the digest of the whole run differs from that of its positions");
+  if (a.text != b.text) return at(0, "the same tokens, but another text");
+  if (a.finish != b.finish && a.finish != FinishReason::kCancelled) {
+    return at(0, fmt::format("recorded as ended by {}, here by {}", finish_reason_name(a.finish),
+                             finish_reason_name(b.finish)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Difference> first_difference(const Completion& a, const Completion& b) {
   const std::size_t n_digests = std::min(a.position_digests.size(), b.position_digests.size());
   const auto digest =
@@ -162,7 +195,7 @@ std::optional<Difference> first_difference(const Completion& a, const Completion
                     b.position_digests.begin());
   const auto i = static_cast<std::size_t>(digest.first - a.position_digests.begin());
   const bool same = i == n_digests && a.tokens == b.tokens && a.position_digests == b.position_digests;
-  if (same) return std::nullopt;
+  if (same) return other_difference(a, b);
 
   // Sampled token j was drawn from the logits of digest j + (digests of the prompt but its last).
   const std::size_t n_prompt = a.position_digests.size() - std::min(a.position_digests.size(), a.tokens.size());

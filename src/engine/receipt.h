@@ -18,6 +18,7 @@ struct Receipt {
   std::string model_file;  // base name, for people
   std::string tokenizer_sha256;
   std::string chat_template_sha256;  // empty: no template was used
+  int n_ctx = 0;                     // positions of the cache: a full one ends a run
   GenerateRequest request;
   Completion completion;
   // Facts about the machine that ran it: informative, a replay does not compare them.

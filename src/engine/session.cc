@@ -9,6 +9,7 @@ namespace nibble::engine {
 namespace {
 
 constexpr int kDefaultContext = 8192;  // bounds the cache of a model whose context is very long; --ctx asks for more
+constexpr int kLogitsChunk = 16;       // rows of a step whose logits are all wanted: 600 KB a row at 152k tokens
 
 }  // namespace
 
@@ -59,8 +60,8 @@ Status Session::run_chunk(std::span<const std::int32_t> tokens, const LogitsCall
   }
   std::span<float> out(logits_.data(), logit_rows_.size() * vocab_size);
   if (on_logits) {
-    all_logits_.resize(static_cast<std::size_t>(chunk_) * vocab_size);
-    out = std::span(all_logits_).first(logit_rows_.size() * vocab_size);
+    all_logits_.resize(logit_rows_.size() * vocab_size);
+    out = all_logits_;
   }
   NIBBLE_TRY(transformer_.forward({.tokens = tokens, .rows = rows_, .logit_rows = logit_rows_}, out));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
@@ -94,7 +95,8 @@ Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallba
   reused_ = static_cast<int>(done);
   tokens_.resize(done);
   while (done < tokens.size()) {
-    const std::size_t n = std::min(static_cast<std::size_t>(chunk_), tokens.size() - done);
+    const std::size_t rows = static_cast<std::size_t>(on_logits ? std::min(chunk_, kLogitsChunk) : chunk_);
+    const std::size_t n = std::min(rows, tokens.size() - done);
     NIBBLE_TRY(run_chunk(tokens.subspan(done, n), on_logits, done + n == tokens.size()));
     done += n;
   }

@@ -52,7 +52,7 @@ class Session {
   std::vector<kernels::TokenRow> rows_;   // scratch, [chunk]
   std::vector<std::int32_t> logit_rows_;  // scratch
   std::vector<float> logits_;             // [vocab_size]
-  std::vector<float> all_logits_;         // [chunk, vocab_size], only with a LogitsCallback
+  std::vector<float> all_logits_;         // [rows of a step, vocab_size], only with a LogitsCallback
   int chunk_;
   int reused_ = 0;
 };

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "io/dequantize.h"
+#include "model/tensor_specs.h"
 
 namespace nibble::model {
 namespace {
@@ -17,54 +17,32 @@ using kernels::Buffer;
 using kernels::Linear;
 using kernels::WeightSource;
 
-// Finds tensors by name, checks their shapes and turns them into what the backend wants; remembers which were used.
+// Turns tensors, whose shapes check_tensors has seen, into what the backend wants.
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, Backend& backend, WeightForm form, Weights& weights)
       : checkpoint_(checkpoint), file_(checkpoint.file()), backend_(backend), form_(form), weights_(weights) {}
 
-  Result<TensorView> tensor(const std::string& name, const Shape& shape) {
-    NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
-    if (view.shape != shape) {
-      return Error{.message = fmt::format("{} has the wrong shape for this model", name),
-                   .file = file_.path_of(view),
-                   .tensor = name,
-                   .found = view.shape.to_string(),
-                   .expected = shape.to_string()};
-    }
-    used_.insert(name);
-    return view;
-  }
-
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
   // Norm weights and biases: F32, or 16-bit floats widened exactly.
-  Result<std::unique_ptr<Buffer>> vector(const std::string& name, int n) {
-    NIBBLE_ASSIGN(const TensorView view, tensor(name, {static_cast<std::uint64_t>(n)}));
+  Result<std::unique_ptr<Buffer>> vector(const std::string& name) {
+    NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
     if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
       return wrong_dtype(view, "F32, F16 or BF16");
     }
-    std::vector<float> values(n);
+    std::vector<float> values(view.cols());
     dequantize_row(view, 0, values);
     return backend_.make_vector(values);
   }
 
-  Result<std::unique_ptr<Buffer>> bias(const std::string& name, int n, Presence presence, const Architecture& family) {
-    std::unique_ptr<Buffer> none;
-    if (presence == Presence::kNever || (presence == Presence::kOptional && !has(name))) return none;
-    if (!has(name)) {
-      return Error{.message = fmt::format("{} is missing; every {} model has it", name, family.name),
-                   .file = file_.path(),
-                   .tensor = name,
-                   .found = "no such tensor",
-                   .expected = fmt::format("F32 [{}]", n)};
-    }
-    return vector(name, n);
+  Result<std::unique_ptr<Buffer>> bias(const std::string& name, Presence presence) {
+    if (presence == Presence::kNever || !has(name)) return std::unique_ptr<Buffer>();
+    return vector(name);
   }
 
-  Result<std::unique_ptr<Linear>> linear(const std::string& name, int n_out, int n_in) {
-    NIBBLE_ASSIGN(const TensorView view,
-                  tensor(name, {static_cast<std::uint64_t>(n_in), static_cast<std::uint64_t>(n_out)}));
+  Result<std::unique_ptr<Linear>> linear(const std::string& name) {
+    NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
     auto made = backend_.make_linear(source);
     if (!made.ok()) return located(made.error(), view);
@@ -73,31 +51,13 @@ class Loader {
     return std::move(*made);
   }
 
-  Result<std::unique_ptr<kernels::Embedding>> embedding(const std::string& name, int vocab_size, int d_model) {
-    NIBBLE_ASSIGN(const TensorView view,
-                  tensor(name, {static_cast<std::uint64_t>(d_model), static_cast<std::uint64_t>(vocab_size)}));
+  Result<std::unique_ptr<kernels::Embedding>> embedding(const std::string& name) {
+    NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
     if (!std::holds_alternative<TensorView>(source)) return wrong_dtype(view, "F32, F16, BF16 or Q8_0");
     auto made = backend_.make_embedding(std::get<TensorView>(source));
     if (!made.ok()) return located(made.error(), view);
     return std::move(*made);
-  }
-
-  void mark_used(const std::string& name) { used_.insert(name); }
-
-  // A tensor nobody asked for means arithmetic that this family does not have here: refused, never ignored.
-  Status check_all_used(const Architecture& family) const {
-    for (const TensorView& view : file_.tensors()) {
-      const std::string name(view.name);
-      if (used_.contains(name) || is_companion(name)) continue;
-      return Error{.message = fmt::format("tensor {} has no place in a {} model", name, family.name),
-                   .file = file_.path_of(view),
-                   .tensor = name,
-                   .found = fmt::format("{} {}", dtype_name(view.dtype), view.shape.to_string()),
-                   .expected = "only tensors that nibble uses",
-                   .hint = "the file holds a variant of the family that nibble does not implement"};
-    }
-    return ok_status();
   }
 
  private:
@@ -115,11 +75,6 @@ class Loader {
     if (error.file.empty()) error.file = file_.path_of(view);
     if (error.tensor.empty()) error.tensor = std::string(view.name);
     return error;
-  }
-
-  // Companions belong to a weight that has been used; the checkpoint refuses those without one.
-  static bool is_companion(std::string_view name) {
-    return name.ends_with(kScaleSuffix) || name.ends_with(kTensorScaleSuffix) || name.ends_with(kInputScaleSuffix);
   }
 
   // The one place above the backends that looks at a dtype.
@@ -159,47 +114,43 @@ class Loader {
   Backend& backend_;
   WeightForm form_;
   Weights& weights_;
-  std::set<std::string, std::less<>> used_;
 };
 
 Result<LayerWeights> load_layer(Loader& loader, const Config& c, int index) {
   const std::string p = fmt::format("blk.{}.", index);
   const Architecture& family = *c.architecture;
-  const int q_dim = c.n_heads * c.head_dim;
-  const int kv_dim = c.n_kv_heads * c.head_dim;
   LayerWeights w;
-  NIBBLE_ASSIGN(w.attn_norm, loader.vector(p + "attn_norm.weight", c.d_model));
-  NIBBLE_ASSIGN(w.q, loader.linear(p + "attn_q.weight", q_dim, c.d_model));
-  NIBBLE_ASSIGN(w.k, loader.linear(p + "attn_k.weight", kv_dim, c.d_model));
-  NIBBLE_ASSIGN(w.v, loader.linear(p + "attn_v.weight", kv_dim, c.d_model));
-  NIBBLE_ASSIGN(w.q_bias, loader.bias(p + "attn_q.bias", q_dim, family.qkv_bias, family));
-  NIBBLE_ASSIGN(w.k_bias, loader.bias(p + "attn_k.bias", kv_dim, family.qkv_bias, family));
-  NIBBLE_ASSIGN(w.v_bias, loader.bias(p + "attn_v.bias", kv_dim, family.qkv_bias, family));
-  NIBBLE_ASSIGN(w.attn_output, loader.linear(p + "attn_output.weight", c.d_model, q_dim));
-  NIBBLE_ASSIGN(w.attn_output_bias, loader.bias(p + "attn_output.bias", c.d_model, family.output_bias, family));
-  NIBBLE_ASSIGN(w.ffn_norm, loader.vector(p + "ffn_norm.weight", c.d_model));
-  NIBBLE_ASSIGN(w.gate, loader.linear(p + "ffn_gate.weight", c.d_ff, c.d_model));
-  NIBBLE_ASSIGN(w.up, loader.linear(p + "ffn_up.weight", c.d_ff, c.d_model));
-  NIBBLE_ASSIGN(w.down, loader.linear(p + "ffn_down.weight", c.d_model, c.d_ff));
+  NIBBLE_ASSIGN(w.attn_norm, loader.vector(p + "attn_norm.weight"));
+  NIBBLE_ASSIGN(w.q, loader.linear(p + "attn_q.weight"));
+  NIBBLE_ASSIGN(w.k, loader.linear(p + "attn_k.weight"));
+  NIBBLE_ASSIGN(w.v, loader.linear(p + "attn_v.weight"));
+  NIBBLE_ASSIGN(w.q_bias, loader.bias(p + "attn_q.bias", family.qkv_bias));
+  NIBBLE_ASSIGN(w.k_bias, loader.bias(p + "attn_k.bias", family.qkv_bias));
+  NIBBLE_ASSIGN(w.v_bias, loader.bias(p + "attn_v.bias", family.qkv_bias));
+  NIBBLE_ASSIGN(w.attn_output, loader.linear(p + "attn_output.weight"));
+  NIBBLE_ASSIGN(w.attn_output_bias, loader.bias(p + "attn_output.bias", family.output_bias));
+  NIBBLE_ASSIGN(w.ffn_norm, loader.vector(p + "ffn_norm.weight"));
+  NIBBLE_ASSIGN(w.gate, loader.linear(p + "ffn_gate.weight"));
+  NIBBLE_ASSIGN(w.up, loader.linear(p + "ffn_up.weight"));
+  NIBBLE_ASSIGN(w.down, loader.linear(p + "ffn_down.weight"));
   return w;
 }
 
 }  // namespace
 
 Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config, Backend& backend, WeightForm form) {
+  std::vector<Error> faults = check_tensors(checkpoint.file(), config);
+  if (!faults.empty()) return std::move(faults.front());
   Weights weights;
   Loader loader(checkpoint, backend, form, weights);
-  NIBBLE_ASSIGN(weights.embedding, loader.embedding("token_embd.weight", config.vocab_size, config.d_model));
+  NIBBLE_ASSIGN(weights.embedding, loader.embedding("token_embd.weight"));
   for (int i = 0; i < config.n_layers; ++i) {
     NIBBLE_ASSIGN(LayerWeights layer, load_layer(loader, config, i));
     weights.layers.push_back(std::move(layer));
   }
-  NIBBLE_ASSIGN(weights.output_norm, loader.vector("output_norm.weight", config.d_model));
+  NIBBLE_ASSIGN(weights.output_norm, loader.vector("output_norm.weight"));
   weights.tied_output = !loader.has("output.weight");
-  NIBBLE_ASSIGN(weights.output, loader.linear(weights.tied_output ? "token_embd.weight" : "output.weight",
-                                              config.vocab_size, config.d_model));
-  if (!config.rope.freq_factors.empty()) loader.mark_used("rope_freqs.weight");
-  NIBBLE_TRY(loader.check_all_used(*config.architecture));
+  NIBBLE_ASSIGN(weights.output, loader.linear(weights.tied_output ? "token_embd.weight" : "output.weight"));
   return weights;
 }
 

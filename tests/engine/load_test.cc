@@ -97,6 +97,11 @@ TEST(Load, ABrokenChatTemplateNamesItsLine) {
 TEST(Load, CheckModelFindsTheSameFaults) {
   EXPECT_TRUE(check_model(write_tiny_model({}, "check.gguf"), nullptr).ok());
   EXPECT_FALSE(check_model(write_tiny_model({.vocab_extra = 1}, "check.gguf"), nullptr).ok());
+  EXPECT_FALSE(check_model(write_tiny_model({.extra_tensor = "blk.0.attn_q_norm.weight"}, "check.gguf"), nullptr).ok());
+  const CheckReport one_missing =
+      check_model(write_tiny_model({.skip_tensor = "output_norm.weight"}, "check.gguf"), nullptr);
+  ASSERT_EQ(one_missing.faults.size(), 1u);
+  EXPECT_EQ(one_missing.faults[0].tensor, "output_norm.weight");
   const CheckReport missing = check_model("/nonexistent.gguf", nullptr);
   ASSERT_EQ(missing.faults.size(), 1u);
   EXPECT_EQ(missing.faults[0].file, "/nonexistent.gguf");

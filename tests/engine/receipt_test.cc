@@ -16,6 +16,7 @@ Receipt sample() {
   r.model_file = "m.gguf";
   r.tokenizer_sha256 = std::string(64, 'b');
   r.request.prompt = {1, 2, 3};
+  r.n_ctx = 512;
   r.request.max_tokens = 3;
   r.request.sampling = {.temperature = 0.7F, .top_k = 5, .top_p = 0.9F, .logit_bias = {{4, -1.5F}}, .seed = ~0ULL};
   r.request.stops = {"\n"};
@@ -67,6 +68,22 @@ TEST(Receipt, FirstDifferenceNamesPositionTokenAndLogit) {
   shorter.token_logits.pop_back();
   shorter.position_digests.pop_back();
   EXPECT_TRUE(first_difference(recorded, shorter).has_value());
+}
+
+TEST(Receipt, NothingThatItRecordsMayBeForged) {
+  const Completion honest = sample().completion;
+  const auto forged = [&](auto change) {
+    Completion recorded = honest;
+    change(recorded);
+    return first_difference(recorded, honest).has_value();
+  };
+  EXPECT_FALSE(forged([](Completion&) {}));
+  EXPECT_TRUE(forged([](Completion& c) { c.logits_digest = std::string(64, '0'); }));
+  EXPECT_TRUE(forged([](Completion& c) { c.token_logits[2] = 0; }));
+  EXPECT_TRUE(forged([](Completion& c) { c.text = "other"; }));
+  EXPECT_TRUE(forged([](Completion& c) { c.finish = FinishReason::kStopToken; }));
+  EXPECT_TRUE(forged([](Completion& c) { c.first_digest_position = 99; }));
+  EXPECT_FALSE(forged([](Completion& c) { c.finish = FinishReason::kCancelled; }));  // cut short by its reader
 }
 
 TEST(Receipt, DifferencesInsideThePromptAreNamedAsSuch) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/machine.h"
 #include "format/nc1.h"
 #include "kernels/cpu/canary.h"
 #include "kernels/cpu/detect.h"
@@ -303,7 +304,7 @@ namespace nibble::kernels {
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   constexpr int kMaxThreads = 1024;
   int n_threads = options.n_threads;
-  if (n_threads == 0) n_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (n_threads == 0) n_threads = hardware_threads();
   if (n_threads < 1 || n_threads > kMaxThreads) {
     return Error{.message = "a number of threads that cannot be",
                  .found = std::to_string(n_threads),
