@@ -13,9 +13,9 @@
 #include <functional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/machine.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
 
@@ -98,7 +98,7 @@ Status bench(std::string_view isa, const Weights& weights, int n_tokens, int n_t
 int main(int argc, char** argv) {
   const auto argument = [&](int i, int fallback) { return argc > i ? std::atoi(argv[i]) : fallback; };
   const int n_in = argument(1, 4096), n_out = argument(2, 14336), n_tokens = argument(3, 64);
-  const int n_threads = argument(4, hardware_threads());
+  const int n_threads = argument(4, nibble::hardware_threads());
   if (n_in <= 0 || n_in % 16 != 0 || n_out <= 0 || n_tokens <= 0 || n_threads <= 0) {
     fmt::print(stderr, "usage: bench_kernels [N_IN N_OUT N_TOKENS [THREADS]]; N_IN is a multiple of 16\n");
     return 2;
