@@ -39,6 +39,14 @@ struct LinearInput {
   virtual ~LinearInput() = default;
   int n_rows = 0;
   int n_in = 0;
+  int first_flag = 0;  // row i raises flag first_flag + i of the step when it meets a non-finite value
+};
+
+// One of several linears of the same input.
+struct LinearCall {
+  const Linear* weights = nullptr;
+  const float* bias = nullptr;  // [n_out] or null
+  float* out = nullptr;         // [n_rows, n_out]
 };
 
 // Rows of the embedding table [vocab_size, d_model].
@@ -102,9 +110,10 @@ class Backend {
   virtual std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
                                                      bool interleaved) = 0;
 
-  // --- one step: ops between begin_step and end_step see the same rows ---
-  virtual void begin_step(int n_rows) = 0;
-  // Waits for the step. Element i is non-zero if row i met a non-finite value (contract, rule 4). Valid until the next.
+  // --- one step: a forward pass; a backend may record the ops between begin_step and end_step and run them as one ---
+  virtual void begin_step(int n_flags) = 0;
+  // Waits for the step. Element i is non-zero if what flag i stands for met a non-finite value (contract, rule 4); rows
+  // of embed, rope, store_kv and attention raise the flag of their index. Valid until the next begin_step.
   virtual std::span<const std::uint8_t> end_step() = 0;
 
   virtual void embed(const Embedding& table, std::span<const std::int32_t> tokens,
@@ -121,8 +130,29 @@ class Backend {
   virtual void attention(const float* q /* [n_rows, n_heads, head_dim] */, std::span<const TokenRow> rows, int layer,
                          const AttentionShape& shape, float* out /* [n_rows, n_heads * head_dim] */) = 0;
   virtual void silu_mul(const float* gate, const float* up, std::size_t n, float* out) = 0;
-  virtual void add(float* x, const float* y, std::size_t n) = 0;             // x += y
-  virtual void read(const float* source, std::span<float> destination) = 0;  // to host memory
+  virtual void add(float* x, const float* y, std::size_t n) = 0;  // x += y
+  // out[i] = x[indices[i]] + y[indices[i]]
+  virtual void add_rows(const float* x, const float* y /* [any, dim] */, std::span<const std::int32_t> indices, int dim,
+                        float* out /* [indices.size(), dim] */) = 0;
+  virtual void read(const float* source, std::span<float> destination) = 0;  // to host memory, outside of a step
+
+  // --- fused forms: the ops that each names, in that order and with the same bits. Defined here by these ops; a
+  // backend overrides what it can do at once ---
+
+  // add (if y is not null), rms_norm into normed, prepare_input.
+  virtual void add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps,
+                              float* normed /* [n_rows, dim] */, LinearInput& input);
+  // linear for each call.
+  virtual void linears(const LinearInput& input, std::span<const LinearCall> calls);
+  // rope of q and of k, store_kv.
+  virtual void rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                             const RopeTable& table);
+  // attention, prepare_input.
+  virtual void attention_input(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                               float* out, LinearInput& input);
+  // silu_mul into out, prepare_input.
+  virtual void silu_mul_input(const float* gate, const float* up /* [n_rows, dim] */, int n_rows, int dim, float* out,
+                              LinearInput& input);
 };
 
 }  // namespace nibble::kernels

@@ -29,10 +29,13 @@ Activations::Activations(const Config& c, kernels::Backend& backend, int rows) :
   gate = floats(c.d_ff);
   up = floats(c.d_ff);
   projected = floats(c.d_model);
-  logits = backend.make_buffer(static_cast<std::size_t>(std::min(rows, kLogitRows)) * c.vocab_size);
+  const int logit_rows = std::min(rows, kLogitRows);
+  last = backend.make_buffer(static_cast<std::size_t>(logit_rows) * c.d_model);
+  logits = backend.make_buffer(static_cast<std::size_t>(logit_rows) * c.vocab_size);
   from_model = backend.make_linear_input(rows, c.d_model);
   from_attention = backend.make_linear_input(rows, q_dim);
   from_ff = backend.make_linear_input(rows, c.d_ff);
+  to_logits = backend.make_linear_input(logit_rows, c.d_model);
 }
 
 Transformer::Transformer(const Config& config, const Weights& weights, kernels::Backend& backend, int max_rows,
@@ -48,56 +51,62 @@ Transformer::Transformer(const Config& config, const Weights& weights, kernels::
                        .head_dim = config.head_dim,
                        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))} {}
 
+// The output of a block waits in a.projected and is added to the residual by the norm that follows it.
 void Transformer::attention_block(const LayerWeights& layer, int index, std::span<const kernels::TokenRow> rows) {
   Activations& a = activations_;
   const Config& c = config_;
   const int n_rows = static_cast<int>(rows.size());
-  backend_.rms_norm(a.residual->data(), layer.attn_norm->data(), n_rows, c.d_model, c.rms_norm_eps, a.normed->data());
-  backend_.prepare_input(a.normed->data(), n_rows, *a.from_model);
-  backend_.linear(*a.from_model, *layer.q, data_or_null(layer.q_bias), a.q->data());
-  backend_.linear(*a.from_model, *layer.k, data_or_null(layer.k_bias), a.k->data());
-  backend_.linear(*a.from_model, *layer.v, data_or_null(layer.v_bias), a.v->data());
-  backend_.rope(a.q->data(), c.n_heads, c.head_dim, rows, *rope_);
-  backend_.rope(a.k->data(), c.n_kv_heads, c.head_dim, rows, *rope_);
-  backend_.store_kv(a.k->data(), a.v->data(), rows, index);
-  backend_.attention(a.q->data(), rows, index, attention_shape_, a.attention->data());
-  backend_.prepare_input(a.attention->data(), n_rows, *a.from_attention);
+  const float* ffn_output = index == 0 ? nullptr : a.projected->data();
+  backend_.add_norm_input(a.residual->data(), ffn_output, layer.attn_norm->data(), n_rows, c.d_model, c.rms_norm_eps,
+                          a.normed->data(), *a.from_model);
+  const kernels::LinearCall qkv[] = {{layer.q.get(), data_or_null(layer.q_bias), a.q->data()},
+                                     {layer.k.get(), data_or_null(layer.k_bias), a.k->data()},
+                                     {layer.v.get(), data_or_null(layer.v_bias), a.v->data()}};
+  backend_.linears(*a.from_model, qkv);
+  backend_.rope_store_kv(a.q->data(), c.n_heads, a.k->data(), a.v->data(), rows, index, *rope_);
+  backend_.attention_input(a.q->data(), rows, index, attention_shape_, a.attention->data(), *a.from_attention);
   backend_.linear(*a.from_attention, *layer.attn_output, data_or_null(layer.attn_output_bias), a.projected->data());
-  backend_.add(a.residual->data(), a.projected->data(), static_cast<std::size_t>(n_rows) * c.d_model);
 }
 
 void Transformer::feed_forward_block(const LayerWeights& layer, int n_rows) {
   Activations& a = activations_;
   const Config& c = config_;
-  backend_.rms_norm(a.residual->data(), layer.ffn_norm->data(), n_rows, c.d_model, c.rms_norm_eps, a.normed->data());
-  backend_.prepare_input(a.normed->data(), n_rows, *a.from_model);
-  backend_.linear(*a.from_model, *layer.gate, nullptr, a.gate->data());
-  backend_.linear(*a.from_model, *layer.up, nullptr, a.up->data());
-  backend_.silu_mul(a.gate->data(), a.up->data(), static_cast<std::size_t>(n_rows) * c.d_ff, a.gate->data());
-  backend_.prepare_input(a.gate->data(), n_rows, *a.from_ff);
+  backend_.add_norm_input(a.residual->data(), a.projected->data(), layer.ffn_norm->data(), n_rows, c.d_model,
+                          c.rms_norm_eps, a.normed->data(), *a.from_model);
+  const kernels::LinearCall gate_up[] = {{layer.gate.get(), nullptr, a.gate->data()},
+                                         {layer.up.get(), nullptr, a.up->data()}};
+  backend_.linears(*a.from_model, gate_up);
+  backend_.silu_mul_input(a.gate->data(), a.up->data(), n_rows, c.d_ff, a.gate->data(), *a.from_ff);
   backend_.linear(*a.from_ff, *layer.down, nullptr, a.projected->data());
-  backend_.add(a.residual->data(), a.projected->data(), static_cast<std::size_t>(n_rows) * c.d_model);
 }
 
-// Some wanted rows at a time: one read of the head, the largest matrix, serves them all, while a whole chunk of logits
-// (600 KB a row at 152k tokens) would cost more memory than the rest of the scratch together.
-void Transformer::write_logits(const Batch& batch, std::span<float> logits) {
+// Makes the logits of up to kLogitRows rows in a.logits.
+void Transformer::head(std::span<const std::int32_t> rows) {
   Activations& a = activations_;
   const Config& c = config_;
-  const std::size_t group = std::min(kLogitRows, a.max_rows);
-  for (std::size_t first = 0; first < batch.logit_rows.size(); first += group) {
-    const std::size_t n = std::min(group, batch.logit_rows.size() - first);
-    for (std::size_t i = 0; i < n; ++i) {
-      const float* row = a.residual->data() + static_cast<std::size_t>(batch.logit_rows[first + i]) * c.d_model;
-      backend_.rms_norm(row, weights_.output_norm->data(), 1, c.d_model, c.rms_norm_eps,
-                        a.normed->data() + i * c.d_model);
-    }
-    backend_.prepare_input(a.normed->data(), static_cast<int>(n), *a.from_model);
-    backend_.linear(*a.from_model, *weights_.output, nullptr, a.logits->data());
-    backend_.read(a.logits->data(), logits.subspan(first * c.vocab_size, n * c.vocab_size));
-  }
+  const int n_rows = static_cast<int>(rows.size());
+  backend_.add_rows(a.residual->data(), a.projected->data(), rows, c.d_model, a.last->data());
+  backend_.add_norm_input(a.last->data(), nullptr, weights_.output_norm->data(), n_rows, c.d_model, c.rms_norm_eps,
+                          a.normed->data(), *a.to_logits);
+  backend_.linear(*a.to_logits, *weights_.output, nullptr, a.logits->data());
 }
 
+// What the flags of a step say: layers raise those of the batch's rows, the head those that follow, one per wanted row.
+Status Transformer::check_flags(std::span<const std::uint8_t> flags, const Batch& batch,
+                                std::span<const std::int32_t> head_rows) const {
+  const auto bad = std::find_if(flags.begin(), flags.end(), [](std::uint8_t flag) { return flag != 0; });
+  if (bad == flags.end()) return ok_status();
+  const std::size_t flag = static_cast<std::size_t>(bad - flags.begin());
+  const std::size_t row = flag < batch.rows.size() ? flag : head_rows[flag - batch.rows.size()];
+  return Error{.message = fmt::format("a value of the forward pass is not finite at position {}", batch.rows[row].pos),
+               .found = "NaN or infinity",
+               .expected = "finite activations",
+               .hint = "run 'nibble verify' on the model; nibble never continues on such values"};
+}
+
+// The head runs some wanted rows at a time: one read of it, the largest matrix, serves them all, while a whole chunk of
+// logits (600 KB a row at 152k tokens) would cost more memory than the rest of the scratch together. The first group
+// belongs to the step of the layers, so that a decoded token is one step.
 Status Transformer::forward(const Batch& batch, std::span<float> logits) {
   const int n_rows = static_cast<int>(batch.tokens.size());
   NIBBLE_CHECK(n_rows > 0 && n_rows <= max_rows(), "a batch has 1..max_rows rows");
@@ -105,23 +114,32 @@ Status Transformer::forward(const Batch& batch, std::span<float> logits) {
   NIBBLE_CHECK(logits.size() == batch.logit_rows.size() * config_.vocab_size, "logits are [logit_rows, vocab_size]");
   for (std::int32_t token : batch.tokens) NIBBLE_CHECK(token >= 0 && token < config_.vocab_size, "token out of range");
 
-  backend_.begin_step(n_rows);
+  const std::size_t group = std::min(kLogitRows, max_rows());
+  std::span<const std::int32_t> wanted = batch.logit_rows;
+  const auto take_group = [&] {
+    const std::span<const std::int32_t> rows = wanted.first(std::min(group, wanted.size()));
+    wanted = wanted.subspan(rows.size());
+    return rows;
+  };
+  activations_.to_logits->first_flag = n_rows;
+  std::span<const std::int32_t> head_rows = take_group();
+  backend_.begin_step(n_rows + static_cast<int>(head_rows.size()));
   backend_.embed(*weights_.embedding, batch.tokens, activations_.residual->data());
   for (int i = 0; i < config_.n_layers; ++i) {
     attention_block(weights_.layers[i], i, batch.rows);
     feed_forward_block(weights_.layers[i], n_rows);
   }
-  const std::span<const std::uint8_t> nonfinite = backend_.end_step();
-  for (int i = 0; i < n_rows; ++i) {
-    if (nonfinite[i] != 0) {
-      return Error{
-          .message = fmt::format("a value of the forward pass is not finite at position {}", batch.rows[i].pos),
-          .found = "NaN or infinity",
-          .expected = "finite activations",
-          .hint = "run 'nibble verify' on the model; nibble never continues on such values"};
-    }
+  std::span<float> unread = logits;
+  while (true) {
+    if (!head_rows.empty()) head(head_rows);
+    NIBBLE_TRY(check_flags(backend_.end_step(), batch, head_rows));
+    const std::size_t n_floats = head_rows.size() * config_.vocab_size;
+    if (n_floats != 0) backend_.read(activations_.logits->data(), unread.first(n_floats));
+    unread = unread.subspan(n_floats);
+    if (wanted.empty()) break;
+    head_rows = take_group();
+    backend_.begin_step(n_rows + static_cast<int>(head_rows.size()));
   }
-  write_logits(batch, logits);
   const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
   if (bad != logits.end()) {
     const std::size_t row = static_cast<std::size_t>(bad - logits.begin()) / config_.vocab_size;

@@ -31,10 +31,12 @@ struct Activations {
   std::unique_ptr<kernels::Buffer> k, v;                 // [max_rows, n_kv_heads * head_dim]
   std::unique_ptr<kernels::Buffer> gate, up;             // [max_rows, d_ff]
   std::unique_ptr<kernels::Buffer> projected;            // [max_rows, d_model]: output of attn_output and of down
+  std::unique_ptr<kernels::Buffer> last;                 // [min(max_rows, 16), d_model]: rows that want logits
   std::unique_ptr<kernels::Buffer> logits;               // [min(max_rows, 16), vocab_size]
   std::unique_ptr<kernels::LinearInput> from_model;      // n_in = d_model
   std::unique_ptr<kernels::LinearInput> from_attention;  // n_in = n_heads * head_dim
   std::unique_ptr<kernels::LinearInput> from_ff;         // n_in = d_ff
+  std::unique_ptr<kernels::LinearInput> to_logits;       // n_in = d_model, min(max_rows, 16) rows
 };
 
 class Transformer {
@@ -52,7 +54,9 @@ class Transformer {
  private:
   void attention_block(const LayerWeights& layer, int index, std::span<const kernels::TokenRow> rows);
   void feed_forward_block(const LayerWeights& layer, int n_rows);
-  void write_logits(const Batch& batch, std::span<float> logits);
+  void head(std::span<const std::int32_t> rows);
+  Status check_flags(std::span<const std::uint8_t> flags, const Batch& batch,
+                     std::span<const std::int32_t> head_rows) const;
 
   const Config& config_;
   const Weights& weights_;

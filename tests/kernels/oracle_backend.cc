@@ -120,7 +120,7 @@ class OracleBackend final : public Backend {
     return table;
   }
 
-  void begin_step(int n_rows) override { flags_.assign(n_rows, 0); }
+  void begin_step(int n_flags) override { flags_.assign(n_flags, 0); }
   std::span<const std::uint8_t> end_step() override { return flags_; }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
@@ -136,6 +136,11 @@ class OracleBackend final : public Backend {
   }
   void add(float* x, const float* y, std::size_t n) override {
     for (std::size_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
+  }
+  void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override {
+    for (const std::int32_t index : indices) {
+      for (int i = 0; i < dim; ++i) *out++ = x[index * dim + i] + y[index * dim + i];
+    }
   }
   void read(const float* source, std::span<float> destination) override {
     std::copy_n(source, destination.size(), destination.data());
@@ -208,7 +213,7 @@ void OracleBackend::prepare_input(const float* x, int n_rows, LinearInput& input
     const float* row = x + static_cast<std::size_t>(i) * in.n_in;
     in.x.emplace_back(row, row + in.n_in);
     in.quantized.push_back(oracle::quantize_a11(in.x.back()));
-    flag_row(i, !in.quantized.back().finite);
+    flag_row(in.first_flag + i, !in.quantized.back().finite);
   }
 }
 

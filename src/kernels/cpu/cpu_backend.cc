@@ -21,6 +21,8 @@ namespace {
 // Below these sizes an op is not worth waking a thread for.
 constexpr std::size_t kElementGrain = 8192;
 constexpr std::size_t kTokenGrain = 4;
+constexpr int kSegment = 1024;  // of a row, in values; a multiple of a block
+constexpr std::size_t kSegmentGrain = 2;
 
 struct CpuBuffer final : Buffer {
   explicit CpuBuffer(std::size_t n) : floats(n) {}
@@ -52,6 +54,30 @@ struct CpuLinearInput final : LinearInput {
   AlignedBuffer<float> d;                  // [n_blocks, n_rows]
   const float* x = nullptr;
 };
+
+CpuLinearInput& start_input(const float* x, int n_rows, LinearInput& input) {
+  auto& in = static_cast<CpuLinearInput&>(input);
+  NIBBLE_CHECK(n_rows > 0 && n_rows <= in.max_rows, "more rows than the linear input was made for");
+  in.n_rows = n_rows;
+  in.x = x;
+  return in;
+}
+
+std::size_t tiles_of(const Linear& weights) {
+  return (static_cast<std::size_t>(weights.n_out) + kTileRows - 1) / kTileRows;
+}
+
+void run_linear(const KernelTable& table, const CpuLinear& weights, const Activations& x, const LinearJob& job) {
+  if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&weights.form)) {
+    table.linear_nvfp4(nvfp4->weights, x, job);
+  } else if (const auto* rows16 = std::get_if<Rows16Linear>(&weights.form)) {
+    (rows16->is_bf16 ? table.linear_bf16 : table.linear_f16)(rows16->weights, x, job);
+  } else if (const auto* q8 = std::get_if<Q8Linear>(&weights.form)) {
+    table.linear_q8_0(q8->weights, x, job);
+  } else {
+    table.linear_f32(std::get<F32Linear>(weights.form).weights, x, job);
+  }
+}
 
 class CpuBackend final : public Backend {
  public:
@@ -85,19 +111,28 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
 
-  void begin_step(int n_rows) override { flags_.assign(n_rows, 0); }
+  void begin_step(int n_flags) override { flags_.assign(n_flags, 0); }
   std::span<const std::uint8_t> end_step() override { return flags_; }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
   void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;
   void prepare_input(const float* x, int n_rows, LinearInput& input) override;
-  void linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) override;
+  void linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) override {
+    linears(input, {{{&weights, bias, out}}});
+  }
+  void linears(const LinearInput& input, std::span<const LinearCall> calls) override;
+  void add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps, float* normed,
+                      LinearInput& input) override;
+  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) override;
+  void rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                     const RopeTable& table) override;
   void rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) override;
   void store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) override;
   void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                  float* out) override;
   void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
   void add(float* x, const float* y, std::size_t n) override;
+  void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
   void read(const float* source, std::span<float> destination) override {
     std::copy_n(source, destination.size(), destination.data());
   }
@@ -111,6 +146,9 @@ class CpuBackend final : public Backend {
     };
     pool_.parallel_for(count, grain, std::ref(range));
   }
+  void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
+  void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
+  void store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer, int thread);
   // Grows once, where something is made that needs it.
   void reserve_scratch(std::size_t n_floats) {
     for (AlignedBuffer<float>& scratch : scratch_) {
@@ -187,22 +225,46 @@ void CpuBackend::rms_norm(const float* x, const float* weight, int n_rows, int d
            [&](std::size_t i, int) { table_.rms_norm(x + i * dim, weight, dim, eps, out + i * dim); });
 }
 
-void CpuBackend::prepare_input(const float* x, int n_rows, LinearInput& input) {
-  auto& in = static_cast<CpuLinearInput&>(input);
-  NIBBLE_CHECK(n_rows > 0 && n_rows <= in.max_rows, "more rows than the linear input was made for");
-  in.n_rows = n_rows;
-  in.x = x;
-  const std::size_t stride = static_cast<std::size_t>(n_rows) * format::nc1::kBlock;
+void CpuBackend::add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps,
+                                float* normed, LinearInput& input) {
+  auto& in = start_input(normed, n_rows, input);
   for_each(n_rows, kTokenGrain, [&](std::size_t i, int) {
-    const std::size_t first = i * format::nc1::kBlock;
-    flag_row(i, table_.quantize_a11(x + i * in.n_in, in.n_in, stride, in.q.data() + first, in.q_split.data() + first,
-                                    in.d.data() + i));
+    if (y != nullptr) table_.add(x + i * dim, y + i * dim, dim);
+    table_.rms_norm(x + i * dim, weight, dim, eps, normed + i * dim);
+    quantize(normed + i * dim, dim, i, 0, in);
   });
 }
 
-void CpuBackend::linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) {
+void CpuBackend::prepare_input(const float* x, int n_rows, LinearInput& input) {
+  auto& in = start_input(x, n_rows, input);
+  for_each(n_rows, kTokenGrain, [&](std::size_t i, int) { quantize(x + i * in.n_in, in.n_in, i, 0, in); });
+}
+
+// Rows are cut, so that one token's row is work for all threads.
+void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                                LinearInput& input) {
+  auto& in = start_input(out, n_rows, input);
+  const int n_segments = (dim + kSegment - 1) / kSegment;
+  for_each(static_cast<std::size_t>(n_rows) * n_segments, kSegmentGrain, [&](std::size_t task, int) {
+    const std::size_t row = task / n_segments;
+    const int begin = static_cast<int>(task % n_segments) * kSegment;
+    const int n = std::min(kSegment, dim - begin);
+    const std::size_t at = row * dim + begin;
+    table_.silu_mul(gate + at, up + at, n, out + at);
+    quantize(out + at, n, row, begin / format::nc1::kBlock, in);
+  });
+}
+
+// n values of a row, from the start of its block `first_block` on.
+void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in) {
+  const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
+  const std::size_t at = first_block * stride + row * format::nc1::kBlock;
+  flag_row(in.first_flag + row, table_.quantize_a11(x, n, stride, in.q.data() + at, in.q_split.data() + at,
+                                                    in.d.data() + at / format::nc1::kBlock));
+}
+
+void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CpuLinearInput&>(input);
-  NIBBLE_CHECK(in.n_in == weights.n_in && in.n_rows > 0, "a linear layer meets an input of another width");
   const Activations x{.q = in.q.data(),
                       .q_split = in.q_split.data(),
                       .d = in.d.data(),
@@ -210,49 +272,69 @@ void CpuBackend::linear(const LinearInput& input, const Linear& weights, const f
                       .n_rows = in.n_rows,
                       .n_in = in.n_in,
                       .n_blocks = in.n_blocks};
-  const auto& form = static_cast<const CpuLinear&>(weights).form;
+  std::size_t n_tiles = 0;
+  for (const LinearCall& call : calls) {
+    NIBBLE_CHECK(in.n_in == call.weights->n_in && in.n_rows > 0, "a linear layer meets an input of another width");
+    n_tiles += tiles_of(*call.weights);
+  }
+  // The tiles of all layers stand in one row, so that threads meet once for all of them.
   const auto run = [&](std::size_t begin, std::size_t end, int thread) {
-    const LinearJob job{.bias = bias,
-                        .out = out,
-                        .scratch = scratch_[thread].data(),
-                        .row_begin = static_cast<int>(begin),
-                        .row_end = static_cast<int>(end)};
-    if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&form)) {
-      table_.linear_nvfp4(nvfp4->weights, x, job);
-    } else if (const auto* rows16 = std::get_if<Rows16Linear>(&form)) {
-      (rows16->is_bf16 ? table_.linear_bf16 : table_.linear_f16)(rows16->weights, x, job);
-    } else if (const auto* q8 = std::get_if<Q8Linear>(&form)) {
-      table_.linear_q8_0(q8->weights, x, job);
-    } else {
-      table_.linear_f32(std::get<F32Linear>(form).weights, x, job);
+    std::size_t first = 0;  // tile of the whole row where this layer starts
+    for (const LinearCall& call : calls) {
+      const std::size_t n = tiles_of(*call.weights);
+      const std::size_t from = std::max(begin, first), to = std::min(end, first + n);
+      if (from < to) {
+        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), x,
+                   {.bias = call.bias,
+                    .out = call.out,
+                    .scratch = scratch_[thread].data(),
+                    .row_begin = static_cast<int>(from - first) * kTileRows,
+                    .row_end = std::min(static_cast<int>(to - first) * kTileRows, call.weights->n_out)});
+      }
+      first += n;
     }
   };
-  pool_.parallel_for(weights.n_out, kTileRows, std::ref(run));
+  pool_.parallel_for(n_tiles, 1, std::ref(run));
 }
 
 void CpuBackend::rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) {
-  const auto& rope_table = static_cast<const CpuRopeTable&>(table);
-  NIBBLE_CHECK(table.rotary_dim <= head_dim, "rope rotates more dimensions than a head has");
-  for_each(rows.size(), kTokenGrain, [&](std::size_t i, int) {
-    NIBBLE_CHECK(rows[i].pos >= 0 && rows[i].pos < table.n_positions, "a position beyond the rope table");
-    table_.rope(x + i * n_heads * head_dim, n_heads, head_dim, rope_table.row(rows[i].pos), table.rotary_dim,
-                table.interleaved);
-  });
+  for_each(rows.size(), kTokenGrain,
+           [&](std::size_t i, int) { rope_row(x + i * n_heads * head_dim, n_heads, head_dim, rows[i], table); });
 }
 
 void CpuBackend::store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) {
+  for_each(rows.size(), kTokenGrain, [&](std::size_t i, int thread) { store_kv_row(k, v, i, rows[i], layer, thread); });
+}
+
+void CpuBackend::rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows,
+                               int layer, const RopeTable& table) {
+  const KvShape& shape = rows[0].cache->shape;
   for_each(rows.size(), kTokenGrain, [&](std::size_t i, int thread) {
-    auto& cache = static_cast<CpuKvCache&>(*rows[i].cache);
-    const KvShape& shape = cache.shape;
-    NIBBLE_CHECK(rows[i].pos >= 0 && rows[i].pos < shape.capacity, "a position beyond the KV cache");
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
-      const KvSlot slot = cache.slot(layer, head, rows[i].pos);
-      const std::size_t at = (i * shape.n_kv_heads + head) * shape.head_dim;
-      float* scratch = scratch_[thread].data();
-      flag_row(i, table_.store_key(cache.head_shape(), k + at, scratch, slot.key, slot.key_scale));
-      flag_row(i, table_.store_value(cache.head_shape(), v + at, scratch, slot.value, slot.value_scale));
-    }
+    rope_row(q + i * n_heads * shape.head_dim, n_heads, shape.head_dim, rows[i], table);
+    rope_row(k + i * shape.n_kv_heads * shape.head_dim, shape.n_kv_heads, shape.head_dim, rows[i], table);
+    store_kv_row(k, v, i, rows[i], layer, thread);
   });
+}
+
+void CpuBackend::rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table) {
+  NIBBLE_CHECK(table.rotary_dim <= head_dim, "rope rotates more dimensions than a head has");
+  NIBBLE_CHECK(row.pos >= 0 && row.pos < table.n_positions, "a position beyond the rope table");
+  table_.rope(x, n_heads, head_dim, static_cast<const CpuRopeTable&>(table).row(row.pos), table.rotary_dim,
+              table.interleaved);
+}
+
+void CpuBackend::store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer,
+                              int thread) {
+  auto& cache = static_cast<CpuKvCache&>(*row.cache);
+  const KvShape& shape = cache.shape;
+  NIBBLE_CHECK(row.pos >= 0 && row.pos < shape.capacity, "a position beyond the KV cache");
+  for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const KvSlot slot = cache.slot(layer, head, row.pos);
+    const std::size_t at = (i * shape.n_kv_heads + head) * shape.head_dim;
+    float* scratch = scratch_[thread].data();
+    flag_row(i, table_.store_key(cache.head_shape(), k + at, scratch, slot.key, slot.key_scale));
+    flag_row(i, table_.store_value(cache.head_shape(), v + at, scratch, slot.value, slot.value_scale));
+  }
 }
 
 void CpuBackend::attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
@@ -294,6 +376,14 @@ void CpuBackend::silu_mul(const float* gate, const float* up, std::size_t n, flo
 void CpuBackend::add(float* x, const float* y, std::size_t n) {
   const auto run = [&](std::size_t begin, std::size_t end, int) { table_.add(x + begin, y + begin, end - begin); };
   pool_.parallel_for(n, kElementGrain, std::ref(run));
+}
+
+void CpuBackend::add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(indices[i]) * dim;
+    std::copy_n(x + at, dim, out + i * dim);
+    table_.add(out + i * dim, y + at, dim);
+  }
 }
 
 }  // namespace

@@ -50,10 +50,10 @@ class Probe final : public ProbeBackend {
     return cache;
   }
 
-  void begin_step(int n_rows) override {
+  void begin_step(int n_flags) override {
     n_inputs_ = 0;
-    floats_->begin_step(n_rows);
-    integers_->begin_step(n_rows);
+    floats_->begin_step(n_flags);
+    integers_->begin_step(n_flags);
   }
   std::span<const std::uint8_t> end_step() override { return floats_->end_step(); }
 
@@ -73,6 +73,9 @@ class Probe final : public ProbeBackend {
     floats_->silu_mul(gate, up, n, out);
   }
   void add(float* x, const float* y, std::size_t n) override { floats_->add(x, y, n); }
+  void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override {
+    floats_->add_rows(x, y, indices, dim, out);
+  }
   void read(const float* source, std::span<float> destination) override { floats_->read(source, destination); }
 
   void prepare_input(const float* x, int n_rows, LinearInput& input) override;

@@ -103,7 +103,7 @@ class ReferenceBackend final : public Backend {
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override;
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
 
-  void begin_step(int n_rows) override { nonfinite_.assign(n_rows, 0); }
+  void begin_step(int n_flags) override { nonfinite_.assign(n_flags, 0); }
   std::span<const std::uint8_t> end_step() override { return nonfinite_; }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
@@ -116,6 +116,7 @@ class ReferenceBackend final : public Backend {
                  float* out) override;
   void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
   void add(float* x, const float* y, std::size_t n) override;
+  void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
   void read(const float* source, std::span<float> destination) override {
     std::copy_n(source, destination.size(), destination.begin());
   }
@@ -221,10 +222,10 @@ void ReferenceBackend::prepare_input(const float* x, int n_rows, LinearInput& ba
       const std::size_t at = i * input.stride;
       std::copy_n(from, n, &input.x[at]);
       if (!a11()) {
-        if (std::any_of(from, from + n, format::is_nonfinite)) mark_nonfinite(i);
+        if (std::any_of(from, from + n, format::is_nonfinite)) mark_nonfinite(input.first_flag + i);
         continue;
       }
-      if (!quantize_a11_row(from, n, &input.q[at], &input.d[at / kBlock])) mark_nonfinite(i);
+      if (!quantize_a11_row(from, n, &input.q[at], &input.d[at / kBlock])) mark_nonfinite(input.first_flag + i);
       for (int k = 0; k < n; ++k) input.quantized[at + k] = input.q[at + k] * input.d[(at + k) / kBlock];
     }
   });
@@ -376,6 +377,14 @@ void ReferenceBackend::silu_mul(const float* gate, const float* up, std::size_t 
 
 void ReferenceBackend::add(float* x, const float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
+}
+
+void ReferenceBackend::add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim,
+                                float* out) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(indices[i]) * dim;
+    for (int j = 0; j < dim; ++j) out[i * dim + j] = x[at + j] + y[at + j];
+  }
 }
 
 }  // namespace

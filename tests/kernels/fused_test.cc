@@ -1,0 +1,227 @@
+// The fused ops of the seam against the ops they name, as the oracle runs these one by one.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace nibble::kernels::test {
+namespace {
+
+// Everything goes through buffers, so that a backend whose memory is not the host's takes the same tests.
+std::vector<float> host_copy(Backend& backend, Buffer& buffer) {
+  std::vector<float> out(buffer.size());
+  backend.read(buffer.data(), out);
+  return out;
+}
+
+struct Outcome {
+  std::vector<float> floats;  // all outputs, one after the other
+  std::vector<std::uint8_t> flags;
+};
+
+template <typename Run>
+void expect_equal_everywhere(const Run& run, const std::string& what) {
+  const Outcome expected = run(reference());
+  for (const auto& backend : all_cpu_backends()) {
+    const Outcome actual = run(*backend);
+    ASSERT_EQ(actual.floats.size(), expected.floats.size());
+    EXPECT_EQ(std::memcmp(actual.floats.data(), expected.floats.data(), 4 * expected.floats.size()), 0)
+        << backend->description() << ", " << what;
+    EXPECT_EQ(actual.flags, expected.flags) << backend->description() << ", " << what;
+  }
+}
+
+void append(std::vector<float>& to, const std::vector<float>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+std::vector<std::uint8_t> copy_of(std::span<const std::uint8_t> flags) {
+  return {flags.begin(), flags.end()};
+}
+
+// Rows of random codes and scales: what shows which integers an input holds.
+struct Weights {
+  Weights(Random& random, int n_out, int n_in)
+      : codes(random.bytes(std::size_t(n_out) * n_in / 2)), scales(std::size_t(n_out) * n_in / 16) {
+    for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(0x30 + random.below(16));
+    view = {"w", std::uint64_t(n_out), std::uint64_t(n_in), codes, scales, 0.01F, {}};
+  }
+  std::vector<std::uint8_t> codes, scales;
+  Nvfp4View view;
+};
+
+struct Shape {
+  int n_rows, dim;
+};
+constexpr Shape kShapes[] = {{1, 16}, {1, 80}, {3, 80}, {1, 1040}, {2, 2064}, {9, 576}, {1, 8960}, {17, 1104}};
+
+TEST(Fused, AddNormInputEqualsItsOps) {
+  Random random(31);
+  for (const Shape& shape : kShapes) {
+    for (const bool has_y : {false, true}) {
+      const std::size_t n = std::size_t(shape.n_rows) * shape.dim;
+      const std::vector<float> x = random.floats(n, Kind::kGaussian), y = random.floats(n, Kind::kOutliers);
+      const std::vector<float> norm = random.floats(shape.dim, Kind::kGaussian);
+      const Weights weights(random, 5, shape.dim);
+      expect_equal_everywhere(
+          [&](Backend& backend) {
+            const auto residual = backend.make_vector(x), added = backend.make_vector(y), w = backend.make_vector(norm);
+            const auto normed = backend.make_buffer(n), out = backend.make_buffer(std::size_t(shape.n_rows) * 5);
+            const auto input = backend.make_linear_input(shape.n_rows, shape.dim);
+            const auto linear = backend.make_linear(weights.view);
+            Outcome outcome;
+            backend.begin_step(shape.n_rows);
+            backend.add_norm_input(residual->data(), has_y ? added->data() : nullptr, w->data(), shape.n_rows,
+                                   shape.dim, 1e-5F, normed->data(), *input);
+            backend.linear(*input, *linear.value(), nullptr, out->data());
+            outcome.flags = copy_of(backend.end_step());
+            for (Buffer* buffer : {residual.get(), normed.get(), out.get()}) {
+              append(outcome.floats, host_copy(backend, *buffer));
+            }
+            return outcome;
+          },
+          "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim));
+    }
+  }
+}
+
+TEST(Fused, SiluMulInputEqualsItsOps) {
+  Random random(32);
+  for (const Shape& shape : kShapes) {
+    const std::size_t n = std::size_t(shape.n_rows) * shape.dim;
+    const std::vector<float> gate = random.floats(n, Kind::kGaussian), up = random.floats(n, Kind::kOutliers);
+    const Weights weights(random, 5, shape.dim);
+    expect_equal_everywhere(
+        [&](Backend& backend) {
+          const auto g = backend.make_vector(gate), u = backend.make_vector(up);
+          const auto out = backend.make_buffer(std::size_t(shape.n_rows) * 5);
+          const auto input = backend.make_linear_input(shape.n_rows, shape.dim);
+          const auto linear = backend.make_linear(weights.view);
+          Outcome outcome;
+          backend.begin_step(shape.n_rows);
+          backend.silu_mul_input(g->data(), u->data(), shape.n_rows, shape.dim, g->data(), *input);
+          backend.linear(*input, *linear.value(), nullptr, out->data());
+          outcome.flags = copy_of(backend.end_step());
+          for (Buffer* buffer : {g.get(), out.get()}) append(outcome.floats, host_copy(backend, *buffer));
+          return outcome;
+        },
+        "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim));
+  }
+}
+
+// Layers of different heights and kinds, none a multiple of a tile.
+TEST(Fused, LinearsEqualTheLinears) {
+  Random random(33);
+  constexpr int kDim = 144;
+  const std::vector<float> bias = random.floats(37, Kind::kGaussian);
+  std::vector<std::uint8_t> halves(std::size_t{23} * kDim * 2);
+  for (std::size_t i = 0; i < halves.size(); i += 2) halves[i + 1] = static_cast<std::uint8_t>(0x38 + random.below(4));
+  const TensorView rows16{"r", DType::kF16, {kDim, 23}, std::as_bytes(std::span(halves))};
+  const Weights tall(random, 37, kDim), small(random, 3, kDim);
+  for (const int n_rows : {1, 2, 5, 19}) {
+    const std::vector<float> x = random.floats(std::size_t(n_rows) * kDim, Kind::kGaussian);
+    expect_equal_everywhere(
+        [&](Backend& backend) {
+          const auto values = backend.make_vector(x), b = backend.make_vector(bias);
+          const auto input = backend.make_linear_input(n_rows, kDim);
+          const auto a = backend.make_linear(tall.view), c = backend.make_linear(small.view),
+                     d = backend.make_linear(rows16);
+          const auto out_a = backend.make_buffer(std::size_t(n_rows) * 37);
+          const auto out_c = backend.make_buffer(std::size_t(n_rows) * 3);
+          const auto out_d = backend.make_buffer(std::size_t(n_rows) * 23);
+          Outcome outcome;
+          backend.begin_step(n_rows);
+          backend.prepare_input(values->data(), n_rows, *input);
+          const LinearCall calls[] = {{a.value().get(), b->data(), out_a->data()},
+                                      {c.value().get(), nullptr, out_c->data()},
+                                      {d.value().get(), nullptr, out_d->data()}};
+          backend.linears(*input, calls);
+          outcome.flags = copy_of(backend.end_step());
+          for (Buffer* buffer : {out_a.get(), out_c.get(), out_d.get()}) {
+            append(outcome.floats, host_copy(backend, *buffer));
+          }
+          return outcome;
+        },
+        "rows " + std::to_string(n_rows));
+  }
+}
+
+TEST(Fused, RopeStoreKvAndAttentionInputEqualTheirOps) {
+  Random random(34);
+  for (const int head_dim : {64, 80, 128}) {
+    for (const int n_rows : {1, 2, 7, 40}) {
+      constexpr int kHeads = 6, kKvHeads = 2, kFirst = 3;
+      const int capacity = kFirst + n_rows;
+      const std::vector<float> table = random.floats(std::size_t(capacity) * head_dim, Kind::kGaussian);
+      const auto heads = [&](int n) { return random.floats(std::size_t(capacity) * n * head_dim, Kind::kGaussian); };
+      const std::vector<float> q = heads(kHeads), k = heads(kKvHeads), v = heads(kKvHeads);
+      const Weights weights(random, 5, kHeads * head_dim);
+      const AttentionShape shape{kHeads, kKvHeads, head_dim, static_cast<float>(1.0 / std::sqrt(1.0 * head_dim))};
+      expect_equal_everywhere(
+          [&](Backend& backend) {
+            const auto cache = backend.make_kv_cache({1, kKvHeads, head_dim, capacity});
+            const auto rope = backend.make_rope_table(table, head_dim, false);
+            const auto query = backend.make_vector(q), key = backend.make_vector(k), value = backend.make_vector(v);
+            const auto attended = backend.make_buffer(std::size_t(n_rows) * kHeads * head_dim);
+            const auto out = backend.make_buffer(std::size_t(n_rows) * 5);
+            const auto input = backend.make_linear_input(n_rows, kHeads * head_dim);
+            const auto linear = backend.make_linear(weights.view);
+            std::vector<TokenRow> earlier, rows;
+            for (int pos = 0; pos < kFirst; ++pos) earlier.push_back({cache.get(), pos});
+            for (int pos = kFirst; pos < capacity; ++pos) rows.push_back({cache.get(), pos});
+            backend.begin_step(kFirst);
+            backend.store_kv(key->data(), value->data(), earlier, 0);
+            backend.end_step();
+            Outcome outcome;
+            backend.begin_step(n_rows);
+            backend.rope_store_kv(query->data(), kHeads, key->data(), value->data(), rows, 0, *rope);
+            backend.attention_input(query->data(), rows, 0, shape, attended->data(), *input);
+            backend.linear(*input, *linear.value(), nullptr, out->data());
+            outcome.flags = copy_of(backend.end_step());
+            for (Buffer* buffer : {query.get(), key.get(), attended.get(), out.get()}) {
+              append(outcome.floats, host_copy(backend, *buffer));
+            }
+            return outcome;
+          },
+          "head_dim " + std::to_string(head_dim) + ", rows " + std::to_string(n_rows));
+    }
+  }
+}
+
+TEST(Fused, AddRowsPicksAndAdds) {
+  Random random(35);
+  constexpr int kDim = 100;
+  const std::vector<float> x = random.floats(std::size_t{9} * kDim, Kind::kGaussian);
+  const std::vector<float> y = random.floats(std::size_t{9} * kDim, Kind::kOutliers);
+  const std::vector<std::int32_t> indices = {0, 3, 4, 8};
+  expect_equal_everywhere(
+      [&](Backend& backend) {
+        const auto a = backend.make_vector(x), b = backend.make_vector(y), out = backend.make_buffer(4 * kDim);
+        backend.begin_step(4);
+        backend.add_rows(a->data(), b->data(), indices, kDim, out->data());
+        Outcome outcome{{}, copy_of(backend.end_step())};
+        outcome.floats = host_copy(backend, *out);
+        return outcome;
+      },
+      "add_rows");
+}
+
+// The head's rows raise flags of their own, behind those of the batch's rows.
+TEST(Fused, AnInputRaisesItsOwnFlags) {
+  const auto run = [](Backend& backend) {
+    std::vector<float> x(std::size_t{3} * 80, 1.0F);
+    x[80 + 79] = std::numeric_limits<float>::infinity();
+    const auto values = backend.make_vector(x);
+    const auto input = backend.make_linear_input(3, 80);
+    input->first_flag = 4;
+    backend.begin_step(7);
+    backend.prepare_input(values->data(), 3, *input);
+    return Outcome{{}, copy_of(backend.end_step())};
+  };
+  EXPECT_EQ(run(reference()).flags, (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 1, 0}));
+  expect_equal_everywhere(run, "flags");
+}
+
+}  // namespace
+}  // namespace nibble::kernels::test
