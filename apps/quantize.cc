@@ -44,7 +44,7 @@ int quantize(const QuantizeFlags& flags) {
   ThreadPool pool(flags.n_threads > 0 ? flags.n_threads : hardware_threads());
   std::unique_ptr<Progress> bar;
   std::string phase;
-  QuantizeOptions options{.head = flags.head};
+  QuantizeOptions options{.recipe = *find_recipe(flags.recipe), .head = flags.head};
   options.progress = [&](const QuantizeProgress& progress) {
     if (phase != progress.phase) {
       phase = progress.phase;
@@ -71,8 +71,12 @@ Command add_quantize(CLI::App& app) {
   command->add_option("SRC", flags->source, "A .gguf file; of a split model the first part")->required();
   command->add_option("-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
       ->required();
-  command->add_option("--recipe", flags->recipe, "max: ModelOpt's rules, bit for bit")
-      ->check(CLI::IsMember({"max"}))
+  command
+      ->add_option("--recipe", flags->recipe,
+                   "How block scales are chosen. max: ModelOpt's rules, bit for bit; 4over6: the better of two scales; "
+                   "mse: the scale "
+                   "with the smallest squared error")
+      ->check(CLI::IsMember({"max", "4over6", "mse"}))
       ->capture_default_str();
   const std::map<std::string, HeadFormat> heads = {
       {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};

@@ -14,7 +14,7 @@
 #include "io/nvfp4_container.h"
 #include "io/scan.h"
 #include "quantize/encode_row.h"
-#include "quantize/nvfp4_max.h"
+#include "quantize/nvfp4_recipe.h"
 
 namespace nibble {
 namespace {
@@ -121,9 +121,9 @@ Result<float> find_amax(TensorPass& pass) {
   return format::bits_float(amax);
 }
 
-Result<float> find_tensor_scale(const GgufFile& file, TensorPass& pass) {
+Result<float> find_tensor_scale(const GgufFile& file, TensorPass& pass, Recipe recipe) {
   NIBBLE_ASSIGN(const float amax, find_amax(pass));
-  const float scale = max_tensor_scale(amax);
+  const float scale = tensor_scale_of(recipe, amax);
   if (scale >= kMinTensorScale && scale <= kMaxTensorScale) return scale;
   return Error{
       .message = fmt::format("the weights of {} have a magnitude that nc1 cannot hold", printable(pass.plan().name)),
@@ -133,8 +133,8 @@ Result<float> find_tensor_scale(const GgufFile& file, TensorPass& pass) {
       .expected = "2688 * 2^-42 to 2688 * 2^42, or all zero"};
 }
 
-Result<WeightError> append_nvfp4(const GgufFile& file, TensorPass& pass, GgufWriter& writer) {
-  NIBBLE_ASSIGN(const float tensor_scale, find_tensor_scale(file, pass));
+Result<WeightError> append_nvfp4(const GgufFile& file, TensorPass& pass, Recipe recipe, GgufWriter& writer) {
+  NIBBLE_ASSIGN(const float tensor_scale, find_tensor_scale(file, pass, recipe));
   const std::uint64_t code_bytes = pass.cols() / 2;
   const std::uint64_t n_groups = pass.cols() / kNvfp4Group;
   std::vector<std::uint8_t> codes;                           // of one slab, [rows, cols / 2]
@@ -145,7 +145,7 @@ Result<WeightError> append_nvfp4(const GgufFile& file, TensorPass& pass, GgufWri
   const auto per_row = [&](std::uint64_t row, std::span<const float> values) {
     const std::span<std::uint8_t> row_codes = std::span(codes).subspan(row % slab * code_bytes, code_bytes);
     const std::span<std::uint8_t> row_scales = std::span(scales).subspan(row * n_groups, n_groups);
-    quantize_row_max(values, tensor_scale, row_codes, row_scales);
+    quantize_row(recipe, values, tensor_scale, row_codes, row_scales);
     std::vector<float> stored(values.size());
     const Nvfp4View view{.name = {},
                          .rows = 1,
@@ -217,7 +217,7 @@ void declare_tensor(const TensorPlan& plan, GgufWriter& writer) {
   writer.declare_tensor(companion(plan, kTensorScaleSuffix), DType::kF32, {1});
 }
 
-Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, GgufWriter& writer,
+Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, Recipe recipe, GgufWriter& writer,
                                     ThreadPool& pool) {
   TensorSummary summary{.name = plan.name,
                         .from = plan.source.dtype,
@@ -231,7 +231,7 @@ Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& pl
   }
   TensorPass pass(source, plan, pool);
   if (plan.dtype == DType::kNVFP4_E2M1) {
-    NIBBLE_ASSIGN(summary.error, append_nvfp4(source, pass, writer));
+    NIBBLE_ASSIGN(summary.error, append_nvfp4(source, pass, recipe, writer));
   } else {
     NIBBLE_ASSIGN(summary.error, append_float(pass, writer));
   }

@@ -5,6 +5,7 @@
 #include "base/thread_pool.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "quantize/nvfp4_recipe.h"
 #include "quantize/plan.h"
 #include "quantize/quantize_model.h"
 
@@ -13,7 +14,7 @@ namespace nibble {
 // Declares what append_tensor will write: the tensor, and the companions of an NVFP4 one.
 void declare_tensor(const TensorPlan& plan, GgufWriter& writer);
 
-Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, GgufWriter& writer,
+Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, Recipe recipe, GgufWriter& writer,
                                     ThreadPool& pool);
 
 }  // namespace nibble

@@ -61,7 +61,7 @@ bool is_dropped(std::string_view key) {
   return key == kFileTypeKey || key == "general.quantization_version" || key == "general.alignment";
 }
 
-void add_metadata(const GgufFile& source, const std::string& sha256, GgufWriter& writer) {
+void add_metadata(const GgufFile& source, const std::string& sha256, Recipe recipe, GgufWriter& writer) {
   for (const GgufEntry& entry : source.metadata()) {
     if (!is_dropped(entry.key)) writer.add_value(entry.key, entry.value);
   }
@@ -71,7 +71,7 @@ void add_metadata(const GgufFile& source, const std::string& sha256, GgufWriter&
   writer.add_string(kSchemaKey, kSchema);
   writer.add_string(kArtifactSha256Key, sha256);
   writer.add_string(kContractKey, contract_name(Contract::kNc1));
-  writer.add_string(kRecipeKey, "max");
+  writer.add_string(kRecipeKey, recipe_name(recipe));
   writer.add_string(kSourceSha256Key, sha256);
 }
 
@@ -88,7 +88,7 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
   NIBBLE_ASSIGN(summary.source_sha256, hash_source(source, options));
 
   GgufWriter writer;
-  add_metadata(source, summary.source_sha256, writer);
+  add_metadata(source, summary.source_sha256, options.recipe, writer);
   std::uint64_t total = 0;
   for (const TensorPlan& plan : plans) {
     declare_tensor(plan, writer);
@@ -98,7 +98,7 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
   std::uint64_t done = 0;
   for (const TensorPlan& plan : plans) {
     NIBBLE_TRY(report(options, {.phase = "quantizing", .tensor = plan.name, .done = done, .total = total}));
-    NIBBLE_ASSIGN(TensorSummary tensor, append_tensor(source, plan, writer, pool));
+    NIBBLE_ASSIGN(TensorSummary tensor, append_tensor(source, plan, options.recipe, writer, pool));
     summary.tensors.push_back(std::move(tensor));
     done += plan.source.bytes.size();
   }

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "quantize/nvfp4_recipe.h"
 #include "quantize/plan.h"
 
 namespace nibble {
@@ -22,6 +23,7 @@ struct QuantizeProgress {
 };
 
 struct QuantizeOptions {
+  Recipe recipe = Recipe::kMax;
   HeadFormat head = HeadFormat::kF16;
   // Called from the caller's thread; false stops, leaves no file and returns an Error.
   std::function<bool(const QuantizeProgress&)> progress = {};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare `nibble quantize` with an implementation of ModelOpt's rules in numpy and ml_dtypes.
+"""Compare `nibble quantize` with an implementation of its recipes in numpy and ml_dtypes.
 
 usage: quantize_reference.py BUILD_FOLDER
 
@@ -24,21 +24,54 @@ F32 = np.float32
 BOUNDS = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], F32)
 
 
-def quantize_max(weights):
-    """codes [rows, cols], scale bytes [rows, cols / 16], tensor scale, by ModelOpt's rules."""
-    amax = np.abs(weights).max()
-    g = F32(1) if amax == 0 else F32(amax) / F32(2688)
-    groups = weights.reshape(weights.shape[0], -1, 16)
-    scale = np.abs(groups).max(axis=-1) / (F32(6) * g)
-    scale = np.where(scale == 0, F32(1), scale)
-    scale = np.clip(scale, F32(2**-9), F32(448)).astype(ml_dtypes.float8_e4m3fn)
+def encode(groups, scale, g):
+    """codes of groups [rows, groups, 16] for E4M3 scales [rows, groups]"""
     scaled = groups / (scale.astype(F32) * g)[..., None]
     magnitude = np.abs(scaled)
     codes = np.searchsorted(BOUNDS, magnitude, side="left")
     for odd in BOUNDS[1::2]:  # ties go to the even code: up at every other boundary
         codes += magnitude == odd
-    codes = codes.astype(np.uint8) | np.where(scaled < 0, 8, 0).astype(np.uint8)
-    return codes.reshape(weights.shape), scale.view(np.uint8), g
+    return codes.astype(np.uint8) | np.where(scaled < 0, 8, 0).astype(np.uint8)
+
+
+def squared_error(groups, codes, scale, g):
+    """in f64 and from left to right: numpy's own sum adds in another order"""
+    values = codes.view(ml_dtypes.float4_e2m1fn).astype(np.float64) * (scale.astype(F32) * g).astype(np.float64)[..., None]
+    terms = (groups.astype(np.float64) - values) ** 2
+    total = np.zeros(terms.shape[:-1])
+    for i in range(16):
+        total += terms[..., i]
+    return total
+
+
+def block_scale(amax, g):
+    scale = amax / (F32(6) * g)
+    scale = np.where(scale == 0, F32(1), scale)
+    return np.clip(scale, F32(2**-9), F32(448)).astype(ml_dtypes.float8_e4m3fn)
+
+
+def quantize(recipe, weights):
+    """codes [rows, cols], scale bytes [rows, cols / 16], tensor scale"""
+    amax = np.abs(weights).max()
+    g = F32(1) if amax == 0 else F32(amax) / F32(6 * (256 if recipe == "4over6" else 448))
+    groups = weights.reshape(weights.shape[0], -1, 16)
+    amax = np.abs(groups).max(axis=-1)
+    six = block_scale(amax, g).view(np.uint8).astype(int)
+    four = block_scale(F32(1.5) * amax, g).view(np.uint8).astype(int)
+    tried = {"max": [six], "4over6": [six, four], "mse": [np.minimum(six + step, four) for step in range(-2, 7)]}[recipe]
+    best = codes = scales = None
+    for candidate in tried:
+        byte = np.where(amax == 0, six, np.clip(candidate, 1, 0x7E)).astype(np.uint8)
+        scale = byte.view(ml_dtypes.float8_e4m3fn)
+        new = encode(groups, scale, g)
+        error = squared_error(groups, new, scale, g)
+        if best is None:
+            best, codes, scales = error, new, byte
+        better = error < best
+        best = np.where(better, error, best)
+        codes = np.where(better[..., None], new, codes)
+        scales = np.where(better, byte, scales)
+    return codes.reshape(weights.shape), scales, g
 
 
 def read_container(path):
@@ -130,8 +163,8 @@ def k_quants(rng):
     return quants
 
 
-def count_differences(weights, tensors, name):
-    codes, scales, g = quantize_max(weights)
+def count_differences(recipe, weights, tensors, name):
+    codes, scales, g = quantize(recipe, weights)
     packed = np.frombuffer(tensors[name][2], np.uint8).reshape(len(weights), -1)
     found = np.stack([packed & 15, packed >> 4], axis=-1).reshape(codes.shape)
     found_scales = np.frombuffer(tensors[name + ".nvfp4_scale"][2], np.uint8).reshape(scales.shape)
@@ -142,6 +175,32 @@ def count_differences(weights, tensors, name):
     return int((found != codes).sum() + (found_scales != scales).sum() + (found_g != g))
 
 
+def check_recipe(nibble, recipe, folder, floats, expected):
+    """how many codes, scales or bytes of the head differ from the reference"""
+    result = folder / f"{recipe}.gguf"
+    subprocess.run([nibble, "quantize", folder / "source.gguf", "-o", result, "--recipe", recipe, "--head", "q8_0"],
+                   check=True, stdout=subprocess.DEVNULL)
+    keys, tensors = read_container(result)
+    assert keys["muser.weight_precision"] == "nvfp4" and keys["nibble.recipe"] == recipe, keys
+    wrong = 0
+    for name, weights in expected.items():
+        differ = count_differences(recipe, weights, tensors, name)
+        if differ:
+            print(f"{recipe}, {name}: {differ} codes or scales differ from the reference")
+        wrong += differ
+    head = np.frombuffer(tensors["output.weight"][2], np.uint8)
+    reference_head = gguf.quants.quantize(floats["bf16"], gguf.GGMLQuantizationType.Q8_0).reshape(-1)
+    if not np.array_equal(head, reference_head):
+        print(f"output.weight: {int((head != reference_head).sum())} bytes differ from gguf's Q8_0")
+        wrong += 1
+    # Positive control: a weight moved off its tie by one step (max), or another recipe's choice, must be seen.
+    damaged = floats["ties"].copy()
+    damaged[2, 1] = np.nextafter(damaged[2, 1], F32(10))
+    other = {"max": "max", "4over6": "mse", "mse": "4over6"}[recipe]
+    assert count_differences(other, damaged, tensors, "blk.0.ties.weight") >= 1, "the comparison is blind"
+    return wrong
+
+
 def main():
     nibble = Path(sys.argv[1]) / "apps" / "nibble"
     rng = np.random.default_rng(4)
@@ -149,29 +208,13 @@ def main():
     expected = {f"blk.0.{name}.weight": weights for name, weights in floats.items()}
     for dtype, blocks in quants.items():
         expected[f"blk.1.{dtype.name}.weight"] = gguf.quants.dequantize(blocks, dtype)
+    recipes = ("max", "4over6", "mse")
     with tempfile.TemporaryDirectory() as folder:
-        source, result = Path(folder) / "source.gguf", Path(folder) / "nvfp4.gguf"
-        write_source(source, floats, quants)
-        subprocess.run([nibble, "quantize", source, "-o", result, "--head", "q8_0"], check=True, stdout=subprocess.DEVNULL)
-        keys, tensors = read_container(result)
-    assert keys["muser.weight_precision"] == "nvfp4" and keys["nibble.recipe"] == "max", keys
-    wrong = 0
-    for name, weights in expected.items():
-        differ = count_differences(weights, tensors, name)
-        if differ:
-            print(f"{name}: {differ} codes or scales differ from the reference")
-        wrong += differ
-    head = np.frombuffer(tensors["output.weight"][2], np.uint8)
-    reference_head = gguf.quants.quantize(floats["bf16"], gguf.GGMLQuantizationType.Q8_0).reshape(-1)
-    if not np.array_equal(head, reference_head):
-        print(f"output.weight: {int((head != reference_head).sum())} bytes differ from gguf's Q8_0")
-        wrong += 1
-    # Positive control: one weight moved off its tie by one step must be seen.
-    damaged = floats["ties"].copy()
-    damaged[2, 1] = np.nextafter(damaged[2, 1], F32(10))
-    assert count_differences(damaged, tensors, "blk.0.ties.weight") == 1, "the comparison is blind"
+        write_source(Path(folder) / "source.gguf", floats, quants)
+        wrong = sum(check_recipe(nibble, recipe, Path(folder), floats, expected) for recipe in recipes)
     total = sum(weights.size for weights in expected.values())
-    print(f"{total} weights of {len(expected)} tensors compared with the numpy reference, {wrong} differences")
+    print(f"{total} weights of {len(expected)} tensors compared with the numpy reference for recipes "
+          f"{', '.join(recipes)}: {wrong} differences")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-#include "quantize/nvfp4_max.h"
+#include "quantize/nvfp4_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "format/nvfp4.h"
 
 namespace nibble {
 namespace {
@@ -21,7 +23,7 @@ struct Row {
 
 Row quantize(const std::vector<float>& weights, float tensor_scale) {
   Row row{std::vector<std::uint8_t>(weights.size() / 2), std::vector<std::uint8_t>(weights.size() / 16)};
-  quantize_row_max(weights, tensor_scale, row.codes, row.scales);
+  quantize_row(Recipe::kMax, weights, tensor_scale, row.codes, row.scales);
   return row;
 }
 
@@ -49,7 +51,7 @@ std::vector<float> golden_row(int row) {
 }
 
 TEST(Nvfp4Max, GoldenVectors) {
-  const float scale = max_tensor_scale(2.625F);
+  const float scale = tensor_scale_of(Recipe::kMax, 2.625F);
   EXPECT_EQ(scale, 0x1p-10F);
   const Row first = quantize(golden_row(0), scale);
   EXPECT_THAT(first.scales, ElementsAre(0x7E, 0x38));
@@ -61,7 +63,7 @@ TEST(Nvfp4Max, GoldenVectors) {
 }
 
 TEST(Nvfp4Max, AllZeroTensorHasScaleOne) {
-  EXPECT_EQ(max_tensor_scale(0), 1.0F);
+  EXPECT_EQ(tensor_scale_of(Recipe::kMax, 0), 1.0F);
   const Row row = quantize(std::vector<float>(16, 0.0F), 1.0F);
   EXPECT_THAT(row.scales, ElementsAre(0x38));
   EXPECT_THAT(row.codes, Each(0));
@@ -71,7 +73,7 @@ TEST(Nvfp4Max, MinusZeroIsCodeZeroAndATinyNegativeKeepsItsSign) {
   std::vector<float> weights(16, -0.0F);
   weights[0] = 6;
   weights[1] = -1e-20F;
-  const Row row = quantize(weights, max_tensor_scale(6));
+  const Row row = quantize(weights, tensor_scale_of(Recipe::kMax, 6));
   EXPECT_EQ(row.codes[0], 0x87);
   EXPECT_THAT(std::vector<std::uint8_t>(row.codes.begin() + 1, row.codes.end()), Each(0));
 }
@@ -104,10 +106,74 @@ TEST(Nvfp4Max, DividesInsteadOfMultiplyingByTheReciprocal) {
   weights[1] = 1.25F * 0.9375F;
   weights[2] = 2.5F * 0.9375F;
   weights[3] = 5.0F * 0.9375F;
-  const Row row = quantize(weights, max_tensor_scale(5.625F));
+  const Row row = quantize(weights, tensor_scale_of(Recipe::kMax, 5.625F));
   EXPECT_EQ(row.scales[0], 0x7E);
   EXPECT_EQ(row.codes[0], 0x27);
   EXPECT_EQ(row.codes[1], 0x64);
+}
+
+// Squared error of a group of 16 as the recipe stores it.
+double error_of(Recipe recipe, const std::vector<float>& weights, float tensor_scale) {
+  std::vector<std::uint8_t> codes(8), scales(1);
+  quantize_row(recipe, weights, tensor_scale, codes, scales);
+  double error = 0;
+  for (int i = 0; i < 16; ++i) {
+    const double d = weights[i] - format::nvfp4_dequantize(format::nvfp4_code(codes[i / 2], i), scales[0], tensor_scale);
+    error += d * d;
+  }
+  return error;
+}
+
+TEST(Nvfp4FourOverSix, TakesTheLargestWeightAsAFourWhereThatIsExact) {
+  std::vector<float> weights(16, 0.0F);
+  weights[0] = 4;
+  weights[1] = 3;
+  weights[2] = -2;
+  weights[3] = 1.5F;
+  const float scale = tensor_scale_of(Recipe::kFourOverSix, 4);
+  EXPECT_EQ(scale, 4.0F / 1536);
+  std::vector<std::uint8_t> codes(8), scales(1);
+  quantize_row(Recipe::kFourOverSix, weights, scale, codes, scales);
+  EXPECT_EQ(scales[0], 0x7C);  // 384 = 256 * 3 / 2
+  EXPECT_EQ(codes[0], 0x56);   // 4, 3
+  EXPECT_EQ(codes[1], 0x3C);   // -2, 1.5
+  EXPECT_EQ(error_of(Recipe::kFourOverSix, weights, scale), 0);
+  weights[0] = 6;  // exact as a six, and 3 is too
+  quantize_row(Recipe::kFourOverSix, weights, tensor_scale_of(Recipe::kFourOverSix, 6), codes, scales);
+  EXPECT_EQ(scales[0], 0x78);  // 256
+  EXPECT_EQ(codes[0], 0x57);
+}
+
+TEST(Nvfp4Mse, IsNeverWorseThanMaxWithTheSameTensorScale) {
+  std::uint32_t state = 7;
+  const auto uniform = [&] {
+    state = state * 1664525U + 1013904223U;
+    return static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
+  };
+  int better = 0;
+  for (int group = 0; group < 2000; ++group) {
+    std::vector<float> weights(16);
+    for (float& w : weights) w = uniform() * uniform() * (group % 5 == 0 ? 1e-4F : 1.0F);
+    const float scale = tensor_scale_of(Recipe::kMse, 1.0F);
+    const double max = error_of(Recipe::kMax, weights, scale), mse = error_of(Recipe::kMse, weights, scale);
+    EXPECT_LE(mse, max);
+    better += mse < max ? 1 : 0;
+  }
+  EXPECT_GT(better, 1000);
+}
+
+TEST(Nvfp4Recipe, ZerosAndTheSmallestGroupsStayInTheRangeOfE4m3) {
+  for (const Recipe recipe : {Recipe::kMax, Recipe::kFourOverSix, Recipe::kMse}) {
+    for (const float amax : {0.0F, 1e-30F, 1e-6F, 1.0F}) {
+      std::vector<float> weights(16, amax);
+      std::vector<std::uint8_t> codes(8), scales(1);
+      quantize_row(recipe, weights, tensor_scale_of(recipe, 1.0F), codes, scales);
+      EXPECT_GE(scales[0], 0x01);
+      EXPECT_LE(scales[0], 0x7E);
+    }
+    EXPECT_EQ(find_recipe(recipe_name(recipe)), recipe);
+  }
+  EXPECT_EQ(find_recipe("best"), std::nullopt);
 }
 
 }  // namespace
