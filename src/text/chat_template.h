@@ -19,7 +19,8 @@ namespace nibble::text {
 struct RenderOptions {
   // What strftime_now reads: the local time now, unless given.
   std::optional<std::tm> now = {};
-  // A step is about one operation, or 64 bytes of text handled. A template beyond a limit is an error.
+  // Rendering takes up to 1 MiB of stack. A step is about one operation, or 64 bytes of text handled. A template beyond
+  // a limit is an error.
   std::size_t max_steps = 20'000'000;
   std::size_t max_bytes = std::size_t{128} << 20;
 };

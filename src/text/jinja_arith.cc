@@ -1,4 +1,6 @@
 // Equality, order and arithmetic with Python's rules.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -100,6 +102,22 @@ Value integer_power(std::int64_t base, std::int64_t exponent) {
   }
 }
 
+// The double nearest to a / b: beyond 53 bits the operands may not be rounded first.
+double true_quotient(std::int64_t a, std::int64_t b) {
+  constexpr std::uint64_t kExact = std::uint64_t{1} << 53;
+  const auto size = [](std::int64_t i) {
+    return i < 0 ? 0 - static_cast<std::uint64_t>(i) : static_cast<std::uint64_t>(i);
+  };
+  if (size(a) <= kExact && size(b) <= kExact) return static_cast<double>(a) / static_cast<double>(b);
+  const int shift =
+      std::max(0, 56 - static_cast<int>(std::bit_width(size(a))) + static_cast<int>(std::bit_width(size(b))));
+  const unsigned __int128 scaled = static_cast<unsigned __int128>(size(a)) << shift;
+  auto quotient = static_cast<std::uint64_t>(scaled / size(b));  // at least 55 bits, so that one more decides ties
+  if (scaled % size(b) != 0) quotient |= 1;
+  const double result = std::ldexp(static_cast<double>(quotient), -shift);
+  return (a < 0) != (b < 0) ? -result : result;
+}
+
 Value integer_arithmetic(BinaryOp op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   bool overflow = false;
@@ -115,7 +133,7 @@ Value integer_arithmetic(BinaryOp op, std::int64_t a, std::int64_t b) {
       break;
     case BinaryOp::kDiv:
       if (b == 0) fail("division by zero");
-      return Value::real(static_cast<double>(a) / static_cast<double>(b));
+      return Value::real(true_quotient(a, b));
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod:
       return integer_division(a, b, op == BinaryOp::kFloorDiv);

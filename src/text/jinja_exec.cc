@@ -254,7 +254,6 @@ Interpreter::Flow Interpreter::run_loop(const For& node, const Value& iterable, 
   bool ran = false;
   while (loop->advance(runtime_)) {
     runtime_.charge(1);
-    ran = true;
     if (inner != nullptr && inner.use_count() == 1) {
       inner->names.clear();
     } else {
@@ -263,7 +262,9 @@ Interpreter::Flow Interpreter::run_loop(const For& node, const Value& iterable, 
     const ScopeGuard scope(*this, inner);
     inner->names["loop"] = Value(Kind::kHost, loop);
     assign(node.target, loop->current());
-    if (exec_block(node.body) == Flow::kBreak) break;
+    const Flow flow = exec_block(node.body);
+    if (flow == Flow::kBreak) break;
+    ran = ran || flow == Flow::kNormal;  // jinja2: a turn that ends with break or continue does not count
   }
   inner.reset();
   if (loop.use_count() > 1) runtime_.keep(loop);

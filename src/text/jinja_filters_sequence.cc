@@ -36,6 +36,20 @@ Value ignore_case(Runtime& runtime, const Value& value) {
 
 namespace {
 
+// The items of a filter's input, which is not looked at before the first is asked for: until then it may be anything.
+class LazyInput {
+ public:
+  explicit LazyInput(Value input) : input_(std::move(input)) {}
+  bool next(Runtime& runtime, Value& value) {
+    if (source_ == nullptr) source_ = iterate(runtime, input_);
+    return source_->next(runtime, value);
+  }
+
+ private:
+  Value input_;
+  std::shared_ptr<Iterator> source_;
+};
+
 Getter key_getter(Runtime& runtime, const std::optional<Value>& attribute, bool case_sensitive) {
   Getter getter = attribute_getter(runtime, attribute.value_or(Value::none()));
   if (case_sensitive) return getter;
@@ -101,28 +115,27 @@ Value filter_batch(Runtime& runtime, const Value& input, const Args& args) {
   const Bound bound = bind("batch", args, {"linecount", "fill_with"}, 1);
   const std::int64_t count = to_integer(*bound[0], "linecount");
   const Value fill = bound[1].value_or(Value::none());
-  return make_iterator(
-      runtime, "generator", input,
-      [iterator = iterate(runtime, input), count, fill, done = false](Runtime& r, Value& value) mutable {
-        std::vector<Value> items;
-        Value item;
-        // A count below one never equals the number collected, so that all items end up in one batch.
-        while (!done && (count < 1 || static_cast<std::int64_t>(items.size()) < count)) {
-          r.charge(1);
-          if (iterator->next(r, item)) {
-            items.push_back(item);
-          } else {
-            done = true;
-          }
-        }
-        if (items.empty()) return false;
-        if (!fill.is(Kind::kNone)) {
-          r.check_room(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), sizeof(Value));
-          while (static_cast<std::int64_t>(items.size()) < count) items.push_back(fill);
-        }
-        value = r.list(std::move(items));
-        return true;
-      });
+  return make_iterator(runtime, "generator", input,
+                       [source = LazyInput(input), count, fill, done = false](Runtime& r, Value& value) mutable {
+                         std::vector<Value> items;
+                         Value item;
+                         // A count below one never equals the number collected, so that all items end up in one batch.
+                         while (!done && (count < 1 || static_cast<std::int64_t>(items.size()) < count)) {
+                           r.charge(1);
+                           if (source.next(r, item)) {
+                             items.push_back(item);
+                           } else {
+                             done = true;
+                           }
+                         }
+                         if (items.empty()) return false;
+                         if (!fill.is(Kind::kNone)) {
+                           r.check_room(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), sizeof(Value));
+                           while (static_cast<std::int64_t>(items.size()) < count) items.push_back(fill);
+                         }
+                         value = r.list(std::move(items));
+                         return true;
+                       });
 }
 
 Value filter_slice(Runtime& runtime, const Value& input, const Args& args) {
@@ -172,9 +185,9 @@ Value filter_map(Runtime& runtime, const Value& input, const Args& args) {
   }
   if (!truth(input)) return make_iterator(runtime, "generator", input, [](Runtime&, Value&) { return false; });
   return make_iterator(runtime, "generator", input,
-                       [iterator = iterate(runtime, input), convert](Runtime& r, Value& value) {
+                       [source = LazyInput(input), convert](Runtime& r, Value& value) mutable {
                          Value item;
-                         if (!iterator->next(r, item)) return false;
+                         if (!source.next(r, item)) return false;
                          value = convert(r, item);
                          return true;
                        });
@@ -197,8 +210,8 @@ Value filter_select(Runtime& runtime, const Value& input, const Args& args) {
     rest.positional.erase(rest.positional.begin());
   }
   return make_iterator(runtime, "generator", input,
-                       [iterator = iterate(runtime, input), getter, test, rest](Runtime& r, Value& value) {
-                         while (iterator->next(r, value)) {
+                       [source = LazyInput(input), getter, test, rest](Runtime& r, Value& value) mutable {
+                         while (source.next(r, value)) {
                            r.charge(1);
                            const Value subject = getter(value);
                            const bool passes = test.empty() ? truth(subject) : apply_test(r, test, subject, rest);
@@ -213,8 +226,8 @@ Value filter_unique(Runtime& runtime, const Value& input, const Args& args) {
   const Getter key = key_getter(runtime, bound[1], flag(bound[0]));
   auto seen = std::make_shared<std::unordered_set<std::string>>();
   return make_iterator(runtime, "generator", input,
-                       [iterator = iterate(runtime, input), key, seen](Runtime& r, Value& value) {
-                         while (iterator->next(r, value)) {
+                       [source = LazyInput(input), key, seen](Runtime& r, Value& value) mutable {
+                         while (source.next(r, value)) {
                            const std::string text = hash_key(r, key(value));
                            r.charge_bytes(text.size());
                            r.check_room(seen->size() * 64);
@@ -329,13 +342,15 @@ Value filter_sum(Runtime& runtime, const Value& input, const Args& args) {
 
 Value filter_items(Runtime& runtime, const Value& input, const Args& args) {
   bind("items", args, {});
-  if (!input.is(Kind::kUndefined) && !input.is(Kind::kDict)) fail("can only get item pairs from a mapping");
-  if (input.is(Kind::kUndefined))
-    return make_iterator(runtime, "generator", input, [](Runtime&, Value&) { return false; });
-  const Value view(Kind::kDictView, std::make_shared<DictView>(&runtime, input, DictView::Part::kItems));
-  return make_iterator(runtime, "generator", view, [iterator = iterate(runtime, view)](Runtime& r, Value& value) {
-    return iterator->next(r, value);
-  });
+  return make_iterator(runtime, "generator", input,
+                       [source = LazyInput(input), input](Runtime& r, Value& value) mutable {
+                         if (!input.is(Kind::kUndefined) && !input.is(Kind::kDict))
+                           fail("can only get item pairs from a mapping");
+                         Value key;
+                         if (!source.next(r, key)) return false;
+                         value = r.tuple({key, *input.dict().find(r, key)});
+                         return true;
+                       });
 }
 
 Value filter_attr(Runtime& runtime, const Value& input, const Args& args) {

@@ -127,18 +127,18 @@ Value filter_indent(Runtime& runtime, const Value& input, const Args& args) {
 
 Value filter_truncate(Runtime& runtime, const Value& input, const Args& args) {
   const Bound bound = bind("truncate", args, {"length", "killwords", "end", "leeway"});
-  if (input.is(Kind::kUndefined)) fail_undefined(input);
-  if (!input.is(Kind::kString)) fail("truncate: a string is needed, not " + type_name(input));
+  if (!input.is(Kind::kString) && !length(input)) fail("object of type '" + type_name(input) + "' has no len()");
   const std::string end = bound[2] ? to_str(runtime, *bound[2]) : "...";
-  const std::int64_t length = bound[0] ? to_integer(*bound[0], "length") : 255;
+  const std::int64_t limit = bound[0] ? to_integer(*bound[0], "length") : 255;
   const std::int64_t leeway = bound[3] && !bound[3]->is(Kind::kNone) ? to_integer(*bound[3], "leeway") : 5;
-  const std::int64_t keep = length - static_cast<std::int64_t>(count_code_points(end));
+  const std::int64_t keep = limit - static_cast<std::int64_t>(count_code_points(end));
   if (keep < 0) fail("truncate: length is less than that of the end mark");
   if (leeway < 0) fail("truncate: leeway must not be negative");
+  if (input.is(Kind::kString)) runtime.charge_bytes(input.text().size());
+  const auto count = static_cast<std::int64_t>(*length(input));
+  if (count <= limit || count - limit <= leeway) return input;
+  if (!input.is(Kind::kString)) fail("truncate: a string is needed, not " + type_name(input));
   const std::string& text = input.text();
-  runtime.charge_bytes(text.size());
-  const auto count = static_cast<std::int64_t>(count_code_points(text));
-  if (count <= length || count - length <= leeway) return input;
   std::string kept = text.substr(0, byte_offset(text, static_cast<std::size_t>(keep)));
   const std::size_t blank = kept.rfind(' ');
   if (!flag(bound[1]) && blank != std::string::npos) kept.resize(blank);

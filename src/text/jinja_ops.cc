@@ -202,7 +202,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Value& start, const
     return runtime.string(std::move(result), object.is_markup());
   }
   if (object.is(Kind::kRange)) fail("slices of a range are not supported");
-  return runtime.undefined(describe(object) + " has no element of a slice");
+  fail("'" + type_name(object) + "' object cannot be sliced");
 }
 
 std::int64_t to_integer(const Value& value, std::string_view what) {
