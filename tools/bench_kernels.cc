@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <random>
@@ -48,25 +49,37 @@ std::string rate(double amount, const Seconds& seconds) {
   return fmt::format("{:6.1f} ({:.1f})", amount / seconds.median * 1e-9, amount / seconds.best * 1e-9);
 }
 
+// So many layers are read in turn that none stays in a cache.
+constexpr double kWorkingSet = 256e6;
+
 struct Weights {
   std::vector<std::uint8_t> codes, scales;
   std::vector<std::uint16_t> halves;
   Nvfp4View nvfp4;
-  TensorView f16;
+  std::vector<TensorView> f16;  // copies
 };
+
+int copies_of(double bytes) {
+  return std::max(1, static_cast<int>(std::ceil(kWorkingSet / bytes)));
+}
 
 Weights random_weights(std::uint64_t n_in, std::uint64_t n_out) {
   std::mt19937_64 random(1);
-  Weights w{std::vector<std::uint8_t>(n_in * n_out / 2),
-            std::vector<std::uint8_t>(n_in * n_out / kNvfp4Group),
-            std::vector<std::uint16_t>(n_in * n_out),
+  const std::uint64_t n = n_in * n_out;
+  const int copies = copies_of(2.0 * static_cast<double>(n));
+  Weights w{std::vector<std::uint8_t>(n / 2),
+            std::vector<std::uint8_t>(n / kNvfp4Group),
+            std::vector<std::uint16_t>(n * copies),
             {},
             {}};
   for (std::uint8_t& code : w.codes) code = static_cast<std::uint8_t>(random());
   for (std::uint8_t& scale : w.scales) scale = static_cast<std::uint8_t>(72 + random() % 24);
   for (std::uint16_t& half : w.halves) half = static_cast<std::uint16_t>(0x2000 + (random() & 0x97FF));
   w.nvfp4 = {"nvfp4", n_out, n_in, w.codes, w.scales, 0.01F, {}};
-  w.f16 = {"f16", DType::kF16, {n_in, n_out}, std::as_bytes(std::span(std::as_const(w.halves)))};
+  for (int i = 0; i < copies; ++i) {
+    const std::span<const std::uint16_t> copy = std::span(std::as_const(w.halves)).subspan(i * n, n);
+    w.f16.push_back({"f16", DType::kF16, {n_in, n_out}, std::as_bytes(copy)});
+  }
   return w;
 }
 
@@ -79,10 +92,18 @@ Status bench(std::string_view isa, const Weights& weights, int n_tokens, int n_t
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 37 % 2001) - 1000) * 1e-3F;
   backend->begin_step(n_tokens);
   for (const bool is_nvfp4 : {true, false}) {
-    NIBBLE_ASSIGN(const auto linear,
-                  is_nvfp4 ? backend->make_linear(weights.nvfp4) : backend->make_linear(weights.f16));
-    const auto run = [&] { backend->linear(*input, *linear, nullptr, out->data()); };
     const double elements = static_cast<double>(n_in) * n_out;
+    const int copies = is_nvfp4 ? copies_of(elements * 9 / 16) : static_cast<int>(weights.f16.size());
+    std::vector<std::unique_ptr<Linear>> linears;
+    for (int i = 0; i < copies; ++i) {
+      NIBBLE_ASSIGN(auto linear, is_nvfp4 ? backend->make_linear(weights.nvfp4) : backend->make_linear(weights.f16[i]));
+      linears.push_back(std::move(linear));
+    }
+    std::size_t next = 0;
+    const auto run = [&] {
+      backend->linear(*input, *linears[next], nullptr, out->data());
+      next = (next + 1) % linears.size();
+    };
     backend->prepare_input(x.data(), 1, *input);
     const std::string gemv = rate(elements * (is_nvfp4 ? 9.0 / 16 : 2), measure(run));
     backend->prepare_input(x.data(), n_tokens, *input);

@@ -32,6 +32,7 @@ struct Linear {
   virtual ~Linear() = default;
   int n_out = 0;
   int n_in = 0;
+  bool reads_source = true;  // false: ops read a copy, so the source's pages may be given back
 };
 
 // A matrix [n_rows <= max_rows, n_in] made ready once for all the linears that read it (nc1: the integers of a11).

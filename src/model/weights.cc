@@ -46,8 +46,7 @@ class Loader {
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
     auto made = backend_.make_linear(source);
     if (!made.ok()) return located(made.error(), view);
-    // Backends keep scales in a form of their own; where one reads the file's after all, they come back.
-    if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) file_.release(std::as_bytes(nvfp4->scales));
+    if (!(*made)->reads_source) release(source);
     return std::move(*made);
   }
 
@@ -75,6 +74,16 @@ class Loader {
     if (error.file.empty()) error.file = file_.path_of(view);
     if (error.tensor.empty()) error.tensor = std::string(view.name);
     return error;
+  }
+
+  // What a backend has copied must not count as resident twice. Where it reads the file after all, pages come back.
+  void release(const WeightSource& source) const {
+    if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
+      file_.release(std::as_bytes(nvfp4->codes));
+      file_.release(std::as_bytes(nvfp4->scales));
+    } else {
+      file_.release(std::get<TensorView>(source).bytes);
+    }
   }
 
   // The one place above the backends that looks at a dtype.

@@ -13,10 +13,11 @@ struct LinearShape {
   int n_in, n_out, n_rows;
 };
 
-// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile; rows around a group.
+// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile and a panel; rows
+// around a group.
 std::vector<LinearShape> shapes(int k_step) {
   std::vector<LinearShape> out;
-  for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536}) {
+  for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536, 4096}) {
     if (n_in % k_step != 0) continue;
     out.push_back({n_in, 17, 1});
     out.push_back({n_in, 17, 3});
@@ -25,7 +26,9 @@ std::vector<LinearShape> shapes(int k_step) {
     out.push_back({96, n_out, 1});
     out.push_back({96, n_out, 2});
   }
-  for (const int n_rows : {1, 2, 3, 7, 8, 9, 16, 17, 33}) out.push_back({160, 33, n_rows});
+  for (const int n_out : {64, 65, 79, 130}) out.push_back({160, n_out, n_out % 2 == 0 ? 1 : 6});
+  for (int n_rows = 1; n_rows <= 17; ++n_rows) out.push_back({160, 33, n_rows});
+  for (const int n_rows : {31, 32, 33}) out.push_back({224, 49, n_rows});
   return out;
 }
 
@@ -162,6 +165,45 @@ TEST(LinearNvfp4, ZeroScalesAndExtremeTensorScales) {
       expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kGaussian), nullptr,
                               "tensor scale " + std::to_string(tensor_scale));
     }
+  }
+}
+
+// Octaves between the scales of one block, from none to all fourteen and three of subnormals, of either sign. Beyond
+// seven a tile takes the wide route, unless the groups at one end hold zeros only.
+TEST(LinearNvfp4, EverySpreadOfScales) {
+  Random random(9);
+  for (int spread = 0; spread <= 17; ++spread) {
+    for (const bool zero_codes : {false, true}) {
+      for (const int n_rows : {1, 4}) {
+        const LinearShape shape{208, 35, n_rows};
+        Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 0.03F);
+        for (std::size_t i = 0; i < w.scales.size(); ++i) {
+          const bool is_low = i % 3 == 0;
+          const int octave = is_low ? 0 : spread;  // of 2^-9 times a power of two
+          const int byte = octave < 3 ? 1 << octave : (octave - 2) << 3 | random.below(7);
+          w.scales[i] = static_cast<std::uint8_t>(byte | random.below(2) << 7);
+          if (is_low && zero_codes) std::fill_n(w.codes.begin() + 8 * static_cast<std::ptrdiff_t>(i), 8, 0x80);
+        }
+        expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kGaussian), nullptr,
+                                "spread " + std::to_string(spread) + (zero_codes ? " of zeros" : ""));
+      }
+    }
+  }
+}
+
+TEST(LinearNvfp4, BlocksOfZerosAndMisalignedTensors) {
+  Random random(10);
+  for (const int n_rows : {1, 3, 8}) {
+    const LinearShape shape{336, 50, n_rows};
+    Nvfp4Operand w = make_nvfp4(random, shape, Scales::kAny, 0.5F);
+    for (std::size_t block = 0; block < w.codes.size() / 32; block += 3) {
+      std::fill_n(w.codes.begin() + 32 * static_cast<std::ptrdiff_t>(block), 32, block % 2 == 0 ? 0x00 : 0x88);
+    }
+    w.codes.insert(w.codes.begin(), 3, 0xFF);
+    w.scales.insert(w.scales.begin(), 1, 0x7E);
+    w.view.codes = std::span<const std::uint8_t>(w.codes).subspan(3);
+    w.view.scales = std::span<const std::uint8_t>(w.scales).subspan(1);
+    expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kOutliers), nullptr, "misaligned");
   }
 }
 

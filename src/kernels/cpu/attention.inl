@@ -38,21 +38,31 @@ inline void quantize(const float* x, int n, const Quantization& by, Integer* q) 
   for (int i = 0; i < n; ++i) q[i] = static_cast<Integer>(format::rne(x[i], by.inverse));
 }
 
-bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q, std::int16_t* q_split, float* d) {
+inline void split_planes(const std::int16_t* q, PlaneBlock& planes) {
+  for (int i = 0; i < 64; i += 4) {
+    for (int j = 0; j < 4; ++j) {
+      const std::int16_t value = q[i + kQuadOrder[j]];
+      planes.high[i + j] = static_cast<std::int8_t>(value >> 3);
+      planes.low[i + j] = static_cast<std::int8_t>(value & 7);
+    }
+  }
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    planes.high_start[g] = plane_start(planes.high + 16 * g);
+    planes.low_start[g] = plane_start(planes.low + 16 * g);
+  }
+}
+
+bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d) {
   bool is_nonfinite = false;
   for (int begin = 0; begin < n_in; begin += 64) {
     const int width = n_in - begin < 64 ? n_in - begin : 64;
     const Quantization by = quantization_of(x + begin, width, format::nc1::kActivationMax);
     quantize(x + begin, width, by, q);
     for (int i = width; i < 64; ++i) q[i] = 0;
-    for (int i = 0; i < 32; ++i) {
-      q_split[i] = q[2 * i];
-      q_split[32 + i] = q[2 * i + 1];
-    }
+    if (planes != nullptr) split_planes(q, *planes++);
     *d = by.scale;
     is_nonfinite |= by.is_nonfinite;
     q += stride;
-    q_split += stride;
     d += stride / 64;
   }
   return is_nonfinite;

@@ -67,14 +67,15 @@ std::uint64_t elementary_digest(const KernelTable& table) {
 
 void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, Digest& digest, Values& values) {
   const std::size_t n_blocks = (linear.n_in + 63) / 64;
-  std::vector<std::int16_t> q(n_blocks * n_rows * 64), q_split(q.size());
+  std::vector<std::int16_t> q(n_blocks * n_rows * 64);
+  std::vector<PlaneBlock> planes(n_blocks);
   std::vector<float> d(n_blocks * n_rows), x = values.vector(static_cast<std::size_t>(n_rows) * linear.n_in);
   for (int i = 0; i < n_rows; ++i) {
     table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
-                       q.data() + 64 * i, q_split.data() + 64 * i, d.data() + i);
+                       q.data() + 64 * i, n_rows == 1 ? planes.data() : nullptr, d.data() + i);
   }
-  const Activations in{q.data(), q_split.data(), d.data(), x.data(), n_rows, linear.n_in, static_cast<int>(n_blocks)};
-  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kTileRows);
+  const Activations in{q.data(), planes.data(), d.data(), x.data(), n_rows, linear.n_in, static_cast<int>(n_blocks)};
+  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kMaxPanelRows);
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_f16(rows16->weights, in, job);
@@ -90,10 +91,12 @@ std::uint64_t linear_digest(const KernelTable& table) {
   std::vector<std::uint16_t> halves(kOut * kIn);
   for (std::uint16_t& half : halves) half = format::f32_to_f16(values.next());
   ThreadPool pool(1);
+  PageArena arena;
   const Nvfp4View view{"canary", kOut, kIn, codes, scales, 0.75F, {}};
-  const auto nvfp4 = make_cpu_linear(view, pool);
+  const auto nvfp4 = make_cpu_linear(view, pool, arena);
   const auto rows16 = make_cpu_linear(
-      TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, pool);
+      TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, pool,
+      arena);
   Digest digest;
   for (const int n_rows : {1, 3}) {
     run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);

@@ -44,14 +44,15 @@ struct CpuLinearInput final : LinearInput {
   CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
     const std::size_t values = static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock;
     q = AlignedBuffer<std::int16_t>(values);
-    q_split = AlignedBuffer<std::int16_t>(values);
+    planes = AlignedBuffer<PlaneBlock>(n_blocks);
     d = AlignedBuffer<float>(static_cast<std::size_t>(max_rows) * n_blocks);
     n_in = columns;
   }
   int max_rows;
   int n_blocks;
-  AlignedBuffer<std::int16_t> q, q_split;  // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
-  AlignedBuffer<float> d;                  // [n_blocks, n_rows]
+  AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
+  AlignedBuffer<PlaneBlock> planes;  // [n_blocks], of a single row
+  AlignedBuffer<float> d;            // [n_blocks, n_rows]
   const float* x = nullptr;
 };
 
@@ -97,12 +98,12 @@ class CpuBackend final : public Backend {
     return buffer;
   }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override {
-    return make_cpu_linear(weights, pool_);
+    return make_cpu_linear(weights, pool_, arena_);
   }
   Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
-    reserve_scratch(static_cast<std::size_t>(max_rows) * kTileRows);
+    reserve_scratch(static_cast<std::size_t>(max_rows) * kMaxPanelRows);
     return std::make_unique<CpuLinearInput>(max_rows, n_in);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
@@ -162,6 +163,7 @@ class CpuBackend final : public Backend {
 
   const KernelTable& table_;
   ThreadPool pool_;
+  PageArena arena_;                            // weights
   std::vector<AlignedBuffer<float>> scratch_;  // one a thread
   std::vector<std::uint8_t> flags_;            // [n_rows]
 };
@@ -259,14 +261,15 @@ void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, 
 void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in) {
   const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
   const std::size_t at = first_block * stride + row * format::nc1::kBlock;
-  flag_row(in.first_flag + row, table_.quantize_a11(x, n, stride, in.q.data() + at, in.q_split.data() + at,
-                                                    in.d.data() + at / format::nc1::kBlock));
+  PlaneBlock* planes = in.n_rows == 1 ? in.planes.data() + first_block : nullptr;
+  flag_row(in.first_flag + row,
+           table_.quantize_a11(x, n, stride, in.q.data() + at, planes, in.d.data() + at / format::nc1::kBlock));
 }
 
 void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CpuLinearInput&>(input);
   const Activations x{.q = in.q.data(),
-                      .q_split = in.q_split.data(),
+                      .planes = in.planes.data(),
                       .d = in.d.data(),
                       .x = in.x,
                       .n_rows = in.n_rows,

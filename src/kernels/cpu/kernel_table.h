@@ -10,25 +10,42 @@ namespace nibble::kernels::cpu {
 
 // Rows of a weight matrix are laid out and scheduled in tiles of 16, whatever the width of a vector is.
 constexpr int kTileRows = 16;
+// The most rows that several tokens meet at once.
+constexpr int kMaxPanelRows = 64;
+
+// Records of NVFP4 weights (nvfp4_tiles.h).
+constexpr int kLineBytes = 64;
+constexpr int kGroupsPerBlock = 4;
+constexpr int kRecordScales = 8 * kLineBytes;  // offset of the line of scales
+constexpr int kRecordBytes = 9 * kLineBytes;
+constexpr int kUnitBias = 3;
+constexpr int kQuadOrder[4] = {0, 2, 1, 3};
+
+// A block of one token as two planes of 8 bits, q = 8 * high + low, each four elements in kQuadOrder.
+struct PlaneBlock {
+  std::int8_t high[64];
+  std::int8_t low[64];         // 0..7
+  std::int32_t high_start[4];  // where the sum of a group starts: what an instruction set makes of the plane to
+  std::int32_t low_start[4];   // cancel the offset of its unsigned weights
+  std::int32_t padding[8];     // whole cache lines
+};
 
 // a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
 struct Activations {
-  const std::int16_t* q;        // [n_blocks, n_rows, 64]
-  const std::int16_t* q_split;  // the same, per block the 32 even elements first, then the 32 odd: the order of codes
-  const float* d;               // [n_blocks, n_rows]
-  const float* x;               // [n_rows, n_in], what was quantized
+  const std::int16_t* q;     // [n_blocks, n_rows, 64]
+  const PlaneBlock* planes;  // [n_blocks], the same of the first token
+  const float* d;            // [n_blocks, n_rows]
+  const float* x;            // [n_rows, n_in], what was quantized
   int n_rows;
   int n_in;
   int n_blocks;
 };
 
-// Scales are q9 = scale_q << unit: a signed integer of 11 bits per group and one power of two per (row, block).
 struct Nvfp4Weights {
-  const std::uint8_t* codes;    // [n_out, n_in / 2]
-  const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3 as in the file
-  const std::int16_t* scale_q;  // [n_out, n_blocks, 4]
-  const std::uint8_t* unit;     // [n_tiles, n_blocks, 16]: 127 + exponent
-  const std::uint8_t* is_wide;  // [n_tiles]: some block's scales span too many octaves for scale_q
+  const std::uint8_t* records;  // [n_tiles, n_blocks, kRecordBytes]
+  const std::uint8_t* is_wide;  // [n_tiles]: some block's scales span too many octaves for a record
+  const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide tiles
+  const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
   float g;                      // tensor_scale * 2^-10
   int n_out;
   int n_in;
@@ -58,7 +75,7 @@ struct F32Weights {
 struct LinearJob {
   const float* bias;  // [n_out] or null
   float* out;         // [n_rows, n_out]
-  float* scratch;     // [n_rows, kTileRows] of this thread
+  float* scratch;     // [n_rows, kMaxPanelRows] of this thread
   int row_begin;
   int row_end;
 };
@@ -93,8 +110,8 @@ constexpr std::size_t attention_scratch_floats(int head_dim) {
 struct KernelTable {
   const char* isa;
 
-  // Blocks of one token; q and q_split advance by `stride` integers a block, d by stride / 64.
-  bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, std::int16_t* q_split, float* d);
+  // Blocks of one token; q advances by `stride` integers a block, d by stride / 64. planes may be null.
+  bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
   void (*linear_f16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_bf16)(const Rows16Weights&, const Activations&, const LinearJob&);

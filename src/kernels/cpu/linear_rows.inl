@@ -11,16 +11,17 @@ template <Half kHalf>
 class Rows16Format {
  public:
   static constexpr bool kHalves = false;
+  using Units = F32V;
 
   Rows16Format(const Rows16Weights& weights, int n_blocks) : w_(weights), n_blocks_(n_blocks) {}
 
   int n_out() const { return w_.n_out; }
-  static const std::int16_t* activations(const Activations& in) { return in.q; }
 
-  void select(int row) {
-    for (int r = 0; r < kLanes; ++r)
+  void select(int row, int n_vectors) {
+    for (int r = 0; r < n_vectors * kLanes; ++r) {
       values_[r] = w_.values + static_cast<std::size_t>(row_at(*this, row + r)) * w_.n_in;
-    unit_ = w_.unit + static_cast<std::size_t>(row / kTileRows) * n_blocks_ * kTileRows + row % kTileRows;
+    }
+    row_ = row;
   }
 
   template <bool kWhole>
@@ -33,7 +34,7 @@ class Rows16Format {
       values = padded;
     }
     // 2^-u: the exponent mirrored at the bias. Stored exponents lie in [75, 241].
-    const float inverse = format::bits_float((254U - unit_[static_cast<std::size_t>(block) * kTileRows + r]) << 23);
+    const float inverse = format::bits_float((254U - *unit(row_at(*this, row_ + r), block)) << 23);
     if constexpr (kHalf == Half::kF16) {
       first = i16_from_f16(values, inverse);
       second = i16_from_f16(values + 32, inverse);
@@ -43,16 +44,23 @@ class Rows16Format {
     }
   }
 
-  F32V step(F32V acc, const BlockSums& sums, int block, float d) const {
-    const F32V c = f32_set1(d) * f32_load_pow2(unit_ + static_cast<std::size_t>(block) * kTileRows);
-    return f32_fma(f32_from(sums.first), c, acc);
+  void pack(int vector, int block, std::int16_t* panel) const {
+    pack_decoded_rows(*this, vector, block, 64 * (block + 1) <= w_.n_in, panel);
+  }
+  F32V units(int vector, int block) const { return f32_load_pow2(unit(row_ + vector * kLanes, block)); }
+  F32V step(F32V acc, const BlockSums& sums, F32V units, float d) const {
+    return f32_fma(f32_from(sums.first), f32_set1(d) * units, acc);
   }
 
  private:
+  const std::uint8_t* unit(int row, int block) const {
+    return w_.unit + (static_cast<std::size_t>(row / kTileRows) * n_blocks_ + block) * kTileRows + row % kTileRows;
+  }
+
   const Rows16Weights& w_;
   int n_blocks_;
-  const std::uint16_t* values_[kLanes];
-  const std::uint8_t* unit_ = nullptr;
+  int row_ = 0;
+  const std::uint16_t* values_[kPanelVectors * kLanes];
 };
 
 void linear_f16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
@@ -65,17 +73,19 @@ void linear_bf16(const Rows16Weights& w, const Activations& in, const LinearJob&
 class Q8Format {
  public:
   static constexpr bool kHalves = true;  // two blocks of 32 meet one block of activations
+  struct Units {
+    F32V first, second;
+  };
 
   explicit Q8Format(const Q8Weights& weights) : w_(weights), n_blocks_(weights.n_in / 32) {}
 
   int n_out() const { return w_.n_out; }
-  static const std::int16_t* activations(const Activations& in) { return in.q; }
 
-  void select(int row) {
-    for (int r = 0; r < kLanes; ++r) {
+  void select(int row, int n_vectors) {
+    for (int r = 0; r < n_vectors * kLanes; ++r) {
       blocks_[r] = w_.blocks + static_cast<std::size_t>(row_at(*this, row + r)) * n_blocks_ * 34;
     }
-    scales_ = w_.scales + static_cast<std::size_t>(row / kTileRows) * n_blocks_ * kTileRows + row % kTileRows;
+    row_ = row;
   }
 
   template <bool kWhole>
@@ -85,18 +95,26 @@ class Q8Format {
     second = kWhole ? i16_from_i8(reinterpret_cast<const std::int8_t*>(source + 34)) : I16x32{};
   }
 
-  F32V step(F32V acc, const BlockSums& sums, int block, float d) const {
-    const std::uint16_t* scales = scales_ + static_cast<std::size_t>(block) * 2 * kTileRows;
-    acc = f32_fma(f32_from(sums.first), f32_set1(d) * f32_load_f16(scales), acc);
-    if (2 * block + 1 == n_blocks_) return acc;
-    return f32_fma(f32_from(sums.second), f32_set1(d) * f32_load_f16(scales + kTileRows), acc);
+  void pack(int vector, int block, std::int16_t* panel) const {
+    pack_decoded_rows(*this, vector, block, 64 * (block + 1) <= w_.n_in, panel);
+  }
+  // A half that is beyond the last block has a scale of zero, with which a step changes nothing: fma(0, 0, acc).
+  Units units(int vector, int block) const {
+    const int row = row_ + vector * kLanes;
+    const std::uint16_t* scales =
+        w_.scales + (static_cast<std::size_t>(row / kTileRows) * n_blocks_ + 2 * block) * kTileRows + row % kTileRows;
+    return {f32_load_f16(scales), 2 * block + 1 < n_blocks_ ? f32_load_f16(scales + kTileRows) : f32_set1(0.0F)};
+  }
+  F32V step(F32V acc, const BlockSums& sums, const Units& units, float d) const {
+    acc = f32_fma(f32_from(sums.first), f32_set1(d) * units.first, acc);
+    return f32_fma(f32_from(sums.second), f32_set1(d) * units.second, acc);
   }
 
  private:
   const Q8Weights& w_;
   int n_blocks_;
-  const std::uint8_t* blocks_[kLanes];
-  const std::uint16_t* scales_ = nullptr;
+  int row_ = 0;
+  const std::uint8_t* blocks_[kPanelVectors * kLanes];
 };
 
 void linear_q8_0(const Q8Weights& w, const Activations& in, const LinearJob& job) {

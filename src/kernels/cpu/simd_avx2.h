@@ -5,10 +5,15 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
+constexpr int kPanelSums = 8;            // of several tokens and rows, held in registers
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
+constexpr int kPanelVectors = 2;
 constexpr bool kIsAvx2 = true;
 
 struct F32V {
@@ -62,11 +67,14 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {_mm256_setzero_si256()};
 }
-inline I32V i32_load(const std::int32_t* p) {
+inline I32V i32_load_pairs(const std::int16_t* p) {
   return {load_256(p)};
 }
 inline I32V operator+(I32V a, I32V b) {
   return {_mm256_add_epi32(a.v, b.v)};
+}
+inline I32V i32_times_8(I32V a) {
+  return {_mm256_slli_epi32(a.v, 3)};
 }
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
@@ -90,27 +98,6 @@ inline I16x32 i16_from_i8(const std::int8_t* p) {
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
   const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b));
   return {_mm256_add_epi32(acc.v, sum)};
-}
-
-// 32 bytes of codes to q1: low nibbles (even elements) and high nibbles.
-inline void decode_codes(const std::uint8_t* p, I16x32& even, I16x32& odd) {
-  const __m256i q1 = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
-                                      0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-  const __m256i mask = _mm256_set1_epi8(15);
-  const __m256i codes = load_256(p);
-  const __m256i low = _mm256_shuffle_epi8(q1, _mm256_and_si256(codes, mask));
-  const __m256i high = _mm256_shuffle_epi8(q1, _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask));
-  even = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(low)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(low, 1))};
-  odd = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(high)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(high, 1))};
-}
-// Four group scales, each repeated over the eight words of its group.
-inline I16x32 expand_scales(const std::int16_t* p) {
-  const __m256i four = _mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m256i first = _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100,  //
-                                           0x0302030203020302, 0x0302030203020302);
-  const __m256i second = _mm256_setr_epi64x(0x0504050405040504, 0x0504050405040504,  //
-                                            0x0706070607060706, 0x0706070607060706);
-  return {_mm256_shuffle_epi8(four, first), _mm256_shuffle_epi8(four, second)};
 }
 
 inline __m256i i16_from_f32(__m256 a, __m256 b) {
@@ -176,7 +163,97 @@ inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
   transpose_pairs(second, packed + 8 * 16);
 }
 
+// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+
+// Four weights of each row, as q1 + 12, because a byte dot product wants one side unsigned.
+struct Quads {
+  __m256i v;
+};
+inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
+  const __m256i offset_q1 = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0,  //
+                                             12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+  const __m256i mask = _mm256_set1_epi8(15), codes = load_256(p);
+  low = {_mm256_shuffle_epi8(offset_q1, _mm256_and_si256(codes, mask))};
+  high = {_mm256_shuffle_epi8(offset_q1, _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask))};
+}
+
+// Sum of a group over one plane as two words a row, each of two elements in four. They start at minus what the offset
+// adds; |word| <= 8 * 12 * 128, and on the way there an int16 may wrap.
+struct PlaneSum {
+  __m256i v;
+};
+inline std::int32_t plane_start(const std::int8_t* plane) {
+  std::int32_t first = 0, second = 0;
+  for (int i = 0; i < 16; i += 4) {
+    first += plane[i] + plane[i + 1];
+    second += plane[i + 2] + plane[i + 3];
+  }
+  return (-12 * first & 0xFFFF) | static_cast<std::int32_t>(static_cast<std::uint32_t>(-12 * second) << 16);
+}
+inline PlaneSum plane_sum(std::int32_t start) {
+  return {_mm256_set1_epi32(start)};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four)))};
+}
+
+// The scale of each group, twice in a row's lane.
+struct GroupScales {
+  __m256i group[kGroupsPerBlock];
+};
+inline GroupScales group_scales(const std::uint8_t* p) {
+  const __m256i powers = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, static_cast<char>(128),  //
+                                                                   0, 0, 0, 0, 0, 0, 0, 0));
+  const __m256i seven = _mm256_set1_epi8(7), scales = load_256(p);
+  const __m256i mantissa = _mm256_or_si256(_mm256_and_si256(scales, seven), _mm256_set1_epi8(8));
+  const __m256i power = _mm256_shuffle_epi8(powers, _mm256_and_si256(_mm256_srli_epi16(scales, 3), seven));
+  const __m256i low_bytes = _mm256_set1_epi16(0xFF);
+  const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(power, low_bytes), mantissa);      // groups 0, 1
+  const __m256i second = _mm256_maddubs_epi16(_mm256_andnot_si256(low_bytes, power), mantissa);  // groups 2, 3
+  const __m256i low_twice =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+  const __m256i high_twice = _mm256_add_epi8(low_twice, _mm256_set1_epi8(2));
+  return {{_mm256_shuffle_epi8(first, low_twice), _mm256_shuffle_epi8(first, high_twice),
+           _mm256_shuffle_epi8(second, low_twice), _mm256_shuffle_epi8(second, high_twice)}};
+}
+// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
+inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
+  return {_mm256_add_epi32(acc.v, _mm256_add_epi32(_mm256_madd_epi16(even.v, scales.group[2 * pair]),
+                                                   _mm256_madd_epi16(odd.v, scales.group[2 * pair + 1])))};
+}
+// 2^unit of each row, of its four digits.
+inline F32V load_unit(const std::uint8_t* p) {
+  const __m256i digits = _mm256_and_si256(load_256(p), _mm256_set1_epi8(static_cast<char>(0xC0)));
+  const __m256i pairs = _mm256_maddubs_epi16(digits, _mm256_set1_epi32(0x40100401));
+  const __m256i bias = _mm256_set1_epi32((127 - kUnitBias) << 6);
+  const __m256i exponent = _mm256_add_epi32(bias, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(exponent, 17))};
+}
+
+// Codes times the scale of their group as a panel: [4 pairs][8 rows] from each line.
+inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
+  const __m256i q1 = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
+                                      0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  const __m256i mask = _mm256_set1_epi8(15);
+  const GroupScales scales = group_scales(record + kRecordScales);
+#pragma GCC unroll 8
+  for (int line = 0; line < 8; ++line) {
+    const __m256i codes = load_256(record + kLineBytes * line);
+    const __m256i low = _mm256_shuffle_epi8(q1, _mm256_and_si256(codes, mask));
+    const __m256i high = _mm256_shuffle_epi8(q1, _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask));
+    const __m256i words[4] = {_mm256_srai_epi16(_mm256_slli_epi16(low, 8), 8), _mm256_srai_epi16(low, 8),
+                              _mm256_srai_epi16(_mm256_slli_epi16(high, 8), 8), _mm256_srai_epi16(high, 8)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m256i w = _mm256_mullo_epi16(words[i], scales.group[line / 2]);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(panel + (4 * line + i) * 2 * kLanes), w);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nibble::kernels::cpu
 
-#include "kernels/cpu/pair_dot.inl"
+#include "kernels/cpu/pair_panels.inl"

@@ -5,10 +5,15 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;
+constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
+constexpr int kPanelVectors = 4;
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -55,11 +60,14 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {_mm512_setzero_si512()};
 }
-inline I32V i32_load(const std::int32_t* p) {
+inline I32V i32_load_pairs(const std::int16_t* p) {
   return {_mm512_loadu_si512(p)};
 }
 inline I32V operator+(I32V a, I32V b) {
   return {_mm512_add_epi32(a.v, b.v)};
+}
+inline I32V i32_times_8(I32V a) {
+  return {_mm512_slli_epi32(a.v, 3)};
 }
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
@@ -82,23 +90,6 @@ inline I16x32 i16_from_i8(const std::int8_t* p) {
 }
 inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {_mm512_dpwssd_epi32(acc.v, a.v, b.v)};
-}
-
-// 32 bytes of codes to q1: low nibbles (even elements) and high nibbles. A word's index has five bits, so the table
-// holds the sixteen values twice and no mask is needed.
-inline void decode_codes(const std::uint8_t* p, I16x32& even, I16x32& odd) {
-  const __m512i q1 = _mm512_set4_epi64(0xFFF4FFF8FFFAFFFC, 0xFFFDFFFEFFFF0000, 0x000C000800060004, 0x0003000200010000);
-  const __m512i codes = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  even = {_mm512_permutexvar_epi16(codes, q1)};
-  odd = {_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), q1)};
-}
-// Four group scales, each repeated over the eight words of its group.
-inline I16x32 expand_scales(const std::int16_t* p) {
-  std::int64_t four;
-  __builtin_memcpy(&four, p, sizeof four);
-  const __m512i index = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002,
-                                         0x0001000100010001, 0x0001000100010001, 0, 0);
-  return {_mm512_permutexvar_epi16(index, _mm512_set1_epi64(four))};
 }
 
 inline I16x32 i16_from_f32(__m512 a, __m512 b) {
@@ -168,7 +159,91 @@ inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
   }
 }
 
+// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+
+// Four weights of each row, as q1 + 12, because a byte dot product wants one side unsigned.
+struct Quads {
+  __m512i v;
+};
+inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
+  const __m512i offset_q1 = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24,  //
+                                                                 12, 11, 10, 9, 8, 6, 4, 0));
+  const __m512i mask = _mm512_set1_epi8(15), codes = _mm512_loadu_si512(p);
+  low = {_mm512_shuffle_epi8(offset_q1, _mm512_and_si512(codes, mask))};
+  high = {_mm512_shuffle_epi8(offset_q1, _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask))};
+}
+
+// Sum of a group over one plane, which starts at minus what the offset adds; |sum| <= 16 * 12 * 128 is an int16.
+struct PlaneSum {
+  __m512i v;
+};
+inline std::int32_t plane_start(const std::int8_t* plane) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) sum += plane[i];
+  return -12 * sum;
+}
+inline PlaneSum plane_sum(std::int32_t start) {
+  return {_mm512_set1_epi32(start)};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
+}
+
+// Scales of groups 0, 1 and 2, 3 as pairs of words.
+struct GroupScales {
+  __m512i pair[2];
+};
+inline GroupScales group_scales(const std::uint8_t* p) {
+  // A word's index has six bits, which is what a scale has: m | e << 3.
+  const __m512i first =
+      _mm512_set_epi64(0x0078007000680060, 0x0058005000480040, 0x003C003800340030, 0x002C002800240020,
+                       0x001E001C001A0018, 0x0016001400120010, 0x000F000E000D000C, 0x000B000A00090008);
+  const __m512i second = _mm512_slli_epi16(first, 4);
+  const __m512i scales = _mm512_loadu_si512(p);
+  return {{_mm512_permutex2var_epi16(first, scales, second),
+           _mm512_permutex2var_epi16(first, _mm512_srli_epi16(scales, 8), second)}};
+}
+// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
+inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
+  const __m512i sums = _mm512_mask_blend_epi16(0xAAAAAAAA, even.v, _mm512_slli_epi32(odd.v, 16));
+  return {_mm512_dpwssd_epi32(acc.v, sums, scales.pair[pair])};
+}
+// 2^unit of each row, of its four digits.
+inline F32V load_unit(const std::uint8_t* p) {
+  const __m512i digits = _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(0xC0)));
+  const __m512i bias = _mm512_set1_epi32((127 - kUnitBias) << 6);
+  const __m512i exponent = _mm512_dpbusd_epi32(bias, digits, _mm512_set1_epi32(0x40100401));  // in units of 2^-6
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(exponent, 17))};
+}
+
+// Codes times the scale of their group as a panel: [4 pairs][16 rows] from each line.
+inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
+  const __m512i q1 = _mm512_set4_epi64(0xFFF4FFF8FFFAFFFC, 0xFFFDFFFEFFFF0000, 0x000C000800060004, 0x0003000200010000);
+  const __m512i low_twice = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+  const __m512i high_twice = _mm512_add_epi8(low_twice, _mm512_set1_epi8(2));
+  const GroupScales scales = group_scales(record + kRecordScales);
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    const __m512i scale = _mm512_shuffle_epi8(scales.pair[g / 2], g % 2 == 0 ? low_twice : high_twice);
+#pragma GCC unroll 2
+    for (int z = 0; z < 2; ++z) {
+      const int line = 2 * g + z;
+      // A word's index has five bits, so the table holds the sixteen values twice and no mask is needed.
+      const __m512i codes = _mm512_loadu_si512(record + kLineBytes * line);
+      const __m512i index[4] = {codes, _mm512_srli_epi16(codes, 8), _mm512_srli_epi16(codes, 4),
+                                _mm512_srli_epi16(codes, 12)};
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const __m512i w = _mm512_mullo_epi16(_mm512_permutexvar_epi16(index[i], q1), scale);
+        _mm512_store_si512(panel + (4 * line + i) * 2 * kLanes, w);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nibble::kernels::cpu
 
-#include "kernels/cpu/pair_dot.inl"
+#include "kernels/cpu/pair_panels.inl"

@@ -5,10 +5,15 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
+constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
+constexpr int kPanelVectors = 4;
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -60,11 +65,14 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {vdupq_n_s32(0)};
 }
-inline I32V i32_load(const std::int32_t* p) {
-  return {vld1q_s32(p)};
+inline I32V i32_load_pairs(const std::int16_t* p) {
+  return {vreinterpretq_s32_s16(vld1q_s16(p))};
 }
 inline I32V operator+(I32V a, I32V b) {
   return {vaddq_s32(a.v, b.v)};
+}
+inline I32V i32_times_8(I32V a) {
+  return {vshlq_n_s32(a.v, 3)};
 }
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
@@ -95,25 +103,6 @@ inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
     sum = vmlal_high_s16(sum, a.v[i], b.v[i]);
   }
   return {sum};
-}
-
-// 32 bytes of codes to q1: low nibbles (even elements) and high nibbles.
-inline void decode_codes(const std::uint8_t* p, I16x32& even, I16x32& odd) {
-  const int8x16_t q1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const uint8x16_t codes = vld1q_u8(p + 16 * i);
-    const int8x16_t low = vqtbl1q_s8(q1, vandq_u8(codes, vdupq_n_u8(15)));
-    const int8x16_t high = vqtbl1q_s8(q1, vshrq_n_u8(codes, 4));
-    even.v[2 * i] = vmovl_s8(vget_low_s8(low));
-    even.v[2 * i + 1] = vmovl_high_s8(low);
-    odd.v[2 * i] = vmovl_s8(vget_low_s8(high));
-    odd.v[2 * i + 1] = vmovl_high_s8(high);
-  }
-}
-// Four group scales, each repeated over the eight words of its group.
-inline I16x32 expand_scales(const std::int16_t* p) {
-  return {{vdupq_n_s16(p[0]), vdupq_n_s16(p[1]), vdupq_n_s16(p[2]), vdupq_n_s16(p[3])}};
 }
 
 inline int16x8_t i16_from_f32(float32x4_t a, float32x4_t b) {
@@ -157,7 +146,86 @@ inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
   }
 }
 
+// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+
+// Four weights of each row.
+struct Quads {
+  int8x16_t v;
+};
+inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
+  const int8x16_t q1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const uint8x16_t codes = vld1q_u8(p);
+  low = {vqtbl1q_s8(q1, vandq_u8(codes, vdupq_n_u8(15)))};
+  high = {vqtbl1q_s8(q1, vshrq_n_u8(codes, 4))};
+}
+
+// Sum of a group over one plane, as four words a row: |word| <= 4 * 12 * 128.
+struct PlaneSum {
+  int16x8_t low, high;  // of rows 0, 1 and 2, 3
+};
+inline std::int32_t plane_start(const std::int8_t*) {
+  return 0;
+}
+inline PlaneSum plane_sum(std::int32_t) {
+  return {vdupq_n_s16(0), vdupq_n_s16(0)};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  const int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(four));
+  return {vmlal_s8(sum.low, vget_low_s8(w.v), vget_low_s8(all)), vmlal_high_s8(sum.high, w.v, all)};
+}
+inline int32x4_t i32_from(PlaneSum sum) {
+  return vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high));
+}
+
+struct GroupScales {
+  int32x4_t group[kGroupsPerBlock];
+};
+inline int32x4_t scales_of(uint32x4_t bytes) {
+  const int32x4_t mantissa = vreinterpretq_s32_u32(vorrq_u32(vandq_u32(bytes, vdupq_n_u32(7)), vdupq_n_u32(8)));
+  return vshlq_s32(mantissa, vreinterpretq_s32_u32(vandq_u32(vshrq_n_u32(bytes, 3), vdupq_n_u32(7))));
+}
+inline GroupScales group_scales(const std::uint8_t* p) {
+  const uint32x4_t rows = vreinterpretq_u32_u8(vld1q_u8(p));
+  return {{scales_of(rows), scales_of(vshrq_n_u32(rows, 16)), scales_of(vshrq_n_u32(rows, 8)),
+           scales_of(vshrq_n_u32(rows, 24))}};
+}
+// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
+inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
+  const int32x4_t with_even = vmlaq_s32(acc.v, i32_from(even), scales.group[2 * pair]);
+  return {vmlaq_s32(with_even, i32_from(odd), scales.group[2 * pair + 1])};
+}
+// 2^unit of each row, of its four digits.
+inline F32V load_unit(const std::uint8_t* p) {
+  const uint32x4_t rows = vreinterpretq_u32_u8(vld1q_u8(p)), three = vdupq_n_u32(3);
+  uint32x4_t exponent = vaddq_u32(vdupq_n_u32(127 - kUnitBias), vandq_u32(vshrq_n_u32(rows, 6), three));
+  exponent = vaddq_u32(exponent, vshlq_n_u32(vandq_u32(vshrq_n_u32(rows, 14), three), 2));
+  exponent = vaddq_u32(exponent, vshlq_n_u32(vandq_u32(vshrq_n_u32(rows, 22), three), 4));
+  exponent = vaddq_u32(exponent, vshlq_n_u32(vshrq_n_u32(rows, 30), 6));
+  return {vreinterpretq_f32_u32(vshlq_n_u32(exponent, 23))};
+}
+
+// Codes times the scale of their group as a panel: [4 pairs][4 rows] from each line.
+inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
+  const GroupScales scales = group_scales(record + kRecordScales);
+#pragma GCC unroll 8
+  for (int line = 0; line < 8; ++line) {
+    Quads half[2];
+    decode_quads(record + kLineBytes * line, half[0], half[1]);
+    const int32x4_t scale = scales.group[line / 2];
+    const int16x8_t twice = vreinterpretq_s16_s32(vsliq_n_s32(scale, scale, 16));
+#pragma GCC unroll 2
+    for (int z = 0; z < 2; ++z) {
+      const int16x8_t words = vreinterpretq_s16_s8(half[z].v);
+      std::int16_t* pairs = panel + (4 * line + 2 * z) * 2 * kLanes;
+      vst1q_s16(pairs, vmulq_s16(vshrq_n_s16(vshlq_n_s16(words, 8), 8), twice));
+      vst1q_s16(pairs + 2 * kLanes, vmulq_s16(vshrq_n_s16(words, 8), twice));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nibble::kernels::cpu
 
-#include "kernels/cpu/pair_dot.inl"
+#include "kernels/cpu/pair_panels.inl"

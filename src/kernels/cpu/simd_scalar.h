@@ -6,11 +6,15 @@
 #include "format/e2m1.h"
 #include "format/half.h"
 #include "format/portable.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
+constexpr int kPanelSums = 4;            // of several tokens and rows, held in registers
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [2 halves][kLanes rows][32]
+constexpr int kPanelVectors = 1;
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -72,6 +76,10 @@ inline I32V operator+(I32V a, I32V b) {
   return a;
 }
 
+inline I32V i32_times_8(I32V a) {
+  for (int i = 0; i < kLanes; ++i) a.v[i] *= 8;
+  return a;
+}
 inline I16x32 i16_load(const std::int16_t* p) {
   I16x32 out;
   for (int i = 0; i < 32; ++i) out.v[i] = p[i];
@@ -93,21 +101,6 @@ inline std::int32_t dot_32(const std::int16_t* a, const std::int16_t* b) {
 }
 inline Partial dot(Partial acc, const I16x32& a, const I16x32& b) {
   return acc + dot_32(a.v, b.v);
-}
-
-// 32 bytes of codes to q1: low nibbles (even elements) and high nibbles.
-inline void decode_codes(const std::uint8_t* p, I16x32& even, I16x32& odd) {
-  static constexpr std::int16_t kQ1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  for (int i = 0; i < 32; ++i) {
-    even.v[i] = kQ1[p[i] & 15];
-    odd.v[i] = kQ1[p[i] >> 4];
-  }
-}
-// Four group scales, each repeated over the eight words of its group.
-inline I16x32 expand_scales(const std::int16_t* p) {
-  I16x32 out;
-  for (int i = 0; i < 32; ++i) out.v[i] = p[i / 8];
-  return out;
 }
 
 // The integer nearest to a value of magnitude < 2^22 that is a product with a power of two, so exact: no fma is needed.
@@ -132,15 +125,96 @@ inline I32V sum_rows(const Partial* p) {
   return out;
 }
 
-// Packed rows stay rows: [kLanes, 32].
+// Rows stay rows in a panel, which is what compilers vectorize: [kLanes, 32].
 inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
   for (int r = 0; r < kLanes; ++r) __builtin_memcpy(packed + 32 * r, rows[r].v, sizeof rows[r].v);
 }
-// sums[t] += 32 columns of kLanes packed rows times the integers of token t at q + 64 t.
-template <int kTokens>
-inline void dot_packed(const std::int16_t* packed, const std::int16_t* q, I32V* sums) {
-  for (int t = 0; t < kTokens; ++t) {
-    for (int r = 0; r < kLanes; ++r) sums[t].v[r] += dot_32(packed + 32 * r, q + 64 * t);
+// sums[t] += the first 2 * kPairs elements of each row times the integers of token t at q + 64 t.
+template <int kPairs, int kVectors, int kTokens>
+inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (&sums)[kTokens][kVectors]) {
+  static_assert(kVectors == 1);
+  for (int half = 0; half < kPairs / 16; ++half) {
+    for (int t = 0; t < kTokens; ++t) {
+      for (int r = 0; r < kLanes; ++r) {
+        sums[t][0].v[r] += dot_32(panels + 32 * (half * kLanes + r), q + 64 * t + 32 * half);
+      }
+    }
+  }
+}
+
+// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+
+// Four weights of each row.
+struct Quads {
+  std::int8_t v[4 * kLanes];
+};
+inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
+  static constexpr std::int8_t kQ1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int i = 0; i < 4 * kLanes; ++i) {
+    low.v[i] = kQ1[p[i] & 15];
+    high.v[i] = kQ1[p[i] >> 4];
+  }
+}
+
+// Sum of a group over one plane.
+using PlaneSum = I32V;
+inline std::int32_t plane_start(const std::int8_t*) {
+  return 0;
+}
+inline PlaneSum plane_sum(std::int32_t start) {
+  return {{start, start, start, start}};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+  for (int r = 0; r < kLanes; ++r) {
+    for (int i = 0; i < 4; ++i) sum.v[r] += w.v[4 * r + i] * q[i];
+  }
+  return sum;
+}
+
+struct GroupScales {
+  std::int16_t group[kGroupsPerBlock][kLanes];
+};
+inline GroupScales group_scales(const std::uint8_t* p) {
+  GroupScales out;
+  for (int j = 0; j < kGroupsPerBlock; ++j) {
+    for (int r = 0; r < kLanes; ++r) {
+      const int scale = p[4 * r + j];
+      out.group[kQuadOrder[j]][r] = static_cast<std::int16_t>((8 + (scale & 7)) << (scale >> 3 & 7));
+    }
+  }
+  return out;
+}
+// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
+inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
+  for (int r = 0; r < kLanes; ++r) {
+    acc.v[r] += even.v[r] * scales.group[2 * pair][r] + odd.v[r] * scales.group[2 * pair + 1][r];
+  }
+  return acc;
+}
+// 2^unit of each row, of its four digits.
+inline F32V load_unit(const std::uint8_t* p) {
+  F32V out;
+  for (int r = 0; r < kLanes; ++r) {
+    format::u32 exponent = 127 - kUnitBias;
+    for (int j = 0; j < 4; ++j) exponent += static_cast<format::u32>(p[4 * r + j] >> 6) << (2 * j);
+    out.v[r] = format::bits_float(exponent << 23);
+  }
+  return out;
+}
+
+// Codes times the scale of their group as a panel.
+inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
+  const GroupScales scales = group_scales(record + kRecordScales);
+  for (int line = 0; line < 8; ++line) {
+    Quads half[2];
+    decode_quads(record + kLineBytes * line, half[0], half[1]);
+    std::int16_t* to = panel + line / 4 * 32 * kLanes + line % 4 * 8;
+    for (int r = 0; r < kLanes; ++r) {
+      for (int i = 0; i < 8; ++i) {  // byte j of a lane holds element kQuadOrder[j] of its half
+        const int w = half[i / 4].v[4 * r + i % 4] * scales.group[line / 2][r];
+        to[32 * r + i / 4 * 4 + kQuadOrder[i % 4]] = static_cast<std::int16_t>(w);
+      }
+    }
   }
 }
 

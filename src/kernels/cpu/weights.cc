@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <climits>
 #include <cmath>
 #include <functional>
@@ -10,16 +9,13 @@
 
 #include "format/half.h"
 #include "format/nc1.h"
-#include "format/nvfp4.h"
+#include "kernels/cpu/nvfp4_tiles.h"
 
 namespace nibble::kernels::cpu {
 namespace {
 
 namespace nc1 = format::nc1;
 
-constexpr int kGroupsPerBlock = nc1::kBlock / format::kNvfp4Group;
-constexpr int kMaxOctaves =
-    7;  // of scales in one block: 15 << 7 times a code of 12 is an int16, and a block's sum int32
 constexpr int kBias = 127;
 
 int blocks_of(std::uint64_t cols) {
@@ -36,54 +32,7 @@ std::size_t tile_index(std::size_t row, std::size_t block, std::size_t n_blocks)
 
 // --- NVFP4 ---
 
-struct GroupScale {
-  int mantissa;  // signed, |.| <= 15; q9 = mantissa << shift
-  int shift;
-};
-GroupScale split_scale(std::uint8_t byte) {
-  const int exponent = (byte >> 3) & 15;
-  const int magnitude = exponent == 0 ? byte & 7 : 8 + (byte & 7);
-  return {(byte & 0x80) != 0 ? -magnitude : magnitude, std::max(exponent, 1) - 1};
-}
-
-bool all_codes_are_zero(const std::uint8_t* codes) {
-  int bits = 0;
-  for (int i = 0; i < format::kNvfp4GroupBytes; ++i) bits |= codes[i] & 0x77;
-  return bits == 0;
-}
-
-// Fills the scales of one block; returns the exponent of their unit, or -1 if they span too many octaves.
-int prepare_block(const std::uint8_t* scales, const std::uint8_t* codes, int n_groups, std::int16_t* scale_q) {
-  GroupScale group[kGroupsPerBlock] = {};
-  int lowest = INT_MAX;
-  int highest = 0;
-  const auto find_range = [&] {
-    lowest = INT_MAX;
-    highest = 0;
-    for (int g = 0; g < n_groups; ++g) {
-      if (group[g].mantissa == 0) continue;
-      lowest = std::min(lowest, group[g].shift);
-      highest = std::max(highest, group[g].shift);
-    }
-  };
-  for (int g = 0; g < n_groups; ++g) group[g] = split_scale(scales[g]);
-  find_range();
-  if (lowest != INT_MAX && highest - lowest > kMaxOctaves) {  // the scale of a group of zeros does not matter
-    for (int g = 0; g < n_groups; ++g) {
-      if (all_codes_are_zero(codes + g * format::kNvfp4GroupBytes)) group[g] = {};
-    }
-    find_range();
-  }
-  if (lowest == INT_MAX) lowest = 0;
-  if (highest - lowest > kMaxOctaves) return -1;
-  for (int g = 0; g < n_groups; ++g) {
-    if (group[g].mantissa != 0)
-      scale_q[g] = static_cast<std::int16_t>(group[g].mantissa * (1 << (group[g].shift - lowest)));
-  }
-  return lowest;
-}
-
-Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool& pool) {
+Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool& pool, PageArena& arena) {
   if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
@@ -91,38 +40,20 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool&
                  .expected = "2^-42 to 2^42",
                  .hint = "quantize the model again, or scale the tensor by a power of two"};
   }
-  const std::size_t n_blocks = blocks_of(view.cols), n_groups = view.cols / kNvfp4Group;
+  const std::size_t n_blocks = blocks_of(view.cols), n_tiles = tiles_of(view.rows);
   Nvfp4Linear form;
-  form.scale_q = AlignedBuffer<std::int16_t>(view.rows * n_blocks * kGroupsPerBlock);
-  form.unit = AlignedBuffer<std::uint8_t>(tiles_of(view.rows) * n_blocks * kTileRows);
-  form.is_wide = AlignedBuffer<std::uint8_t>(tiles_of(view.rows));
-  std::fill_n(form.unit.data(), form.unit.size(), static_cast<std::uint8_t>(kBias));
-  const auto prepare_rows = [&](std::size_t begin, std::size_t end, int) {
-    for (std::size_t row = begin; row < end; ++row) {
-      const std::uint8_t* scales = view.scales.data() + row * n_groups;
-      const std::uint8_t* codes = view.codes.data() + row * (view.cols / 2);
-      for (std::size_t block = 0; block < n_blocks; ++block) {
-        const int width = static_cast<int>(std::min<std::size_t>(n_groups - block * kGroupsPerBlock, kGroupsPerBlock));
-        const int unit = prepare_block(scales + block * kGroupsPerBlock, codes + block * nc1::kBlock / 2, width,
-                                       form.scale_q.data() + (row * n_blocks + block) * kGroupsPerBlock);
-        if (unit < 0) {
-          form.is_wide[row / kTileRows] = 1;
-        } else {
-          form.unit[tile_index(row, block, n_blocks)] = static_cast<std::uint8_t>(kBias + unit);
-        }
-      }
-    }
-  };
-  pool.parallel_for(view.rows, kTileRows, std::ref(prepare_rows));
-  form.weights = {.codes = view.codes.data(),
-                  .scales = view.scales.data(),
-                  .scale_q = form.scale_q.data(),
-                  .unit = form.unit.data(),
+  form.records = arena.allocate(n_tiles * n_blocks * kRecordBytes);
+  form.is_wide = AlignedBuffer<std::uint8_t>(n_tiles);
+  pack_nvfp4_tiles(view, pool, form.records.data.get(), form.is_wide.data());
+  form.weights = {.records = form.records.data.get(),
                   .is_wide = form.is_wide.data(),
+                  .codes = view.codes.data(),
+                  .scales = view.scales.data(),
                   .g = view.tensor_scale * 0x1p-10F,
                   .n_out = static_cast<int>(view.rows),
                   .n_in = static_cast<int>(view.cols)};
   auto linear = std::make_unique<CpuLinear>();
+  linear->reads_source = false;
   linear->form = std::move(form);
   return linear;
 }
@@ -238,7 +169,7 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool
 
 }  // namespace
 
-Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool) {
+Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool, PageArena& arena) {
   const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
   const auto* dense = std::get_if<TensorView>(&source);
   const std::uint64_t rows = nvfp4 != nullptr ? nvfp4->rows : dense->rows();
@@ -251,7 +182,7 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, Thre
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
   NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool) : make_dense(*dense, pool));
+                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, pool));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

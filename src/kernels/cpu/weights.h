@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/aligned_buffer.h"
+#include "base/page_arena.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
@@ -12,10 +13,9 @@
 
 namespace nibble::kernels::cpu {
 
-// Owns the side arrays that `weights` points to. Costs a quarter byte per code: 2 bytes for each scale byte.
+// A copy as large as the tensor in the file, whose bytes are read by wide tiles only.
 struct Nvfp4Linear {
-  AlignedBuffer<std::int16_t> scale_q;
-  AlignedBuffer<std::uint8_t> unit;
+  PageSpan records;
   AlignedBuffer<std::uint8_t> is_wide;
   Nvfp4Weights weights = {};
 };
@@ -37,7 +37,7 @@ struct CpuLinear final : Linear {
 };
 
 // Refuses what nc1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large tensors
-// are prepared by all threads of the pool.
-Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool);
+// are prepared by all threads of the pool, into memory of the arena.
+Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool, PageArena& arena);
 
 }  // namespace nibble::kernels::cpu
