@@ -15,6 +15,7 @@
 #include "oracle/activations.h"
 #include "oracle/attention.h"
 #include "oracle/linear.h"
+#include "oracle/quant_linear.h"
 #include "oracle/rms_norm.h"
 #include "oracle/rope.h"
 
@@ -24,6 +25,10 @@ namespace {
 std::vector<float> row_as_f32(const TensorView& table, std::uint64_t row) {
   std::vector<float> out(table.cols());
   const std::byte* bytes = table.row_span(row).data();
+  if (const QuantFormat* format = find_quant_format(table.dtype); format != nullptr && table.dtype != DType::kQ8_0) {
+    quant_row_to_f32(*format, table.row_span(row), out.data());
+    return out;
+  }
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint16_t half = 0;
     switch (table.dtype) {
@@ -48,7 +53,7 @@ std::vector<float> row_as_f32(const TensorView& table, std::uint64_t row) {
 }
 
 bool is_row_type(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kQ8_0;
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || find_quant_format(dtype) != nullptr;
 }
 
 Error refused(std::string_view tensor, std::string message, std::string found, std::string expected) {
@@ -167,7 +172,7 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
     const auto& view = std::get<TensorView>(weights);
     if (!is_row_type(view.dtype)) {
       return refused(view.name, "weights of a type that nc1 does not take", std::string(dtype_name(view.dtype)),
-                     "NVFP4, F16, BF16, Q8_0 or F32");
+                     "NVFP4, F16, BF16, F32, or one of Q4_0 to Q6_K");
     }
     for (std::uint64_t row = 0; row < view.rows(); ++row) {
       if (std::ranges::any_of(row_as_f32(view, row), format::is_nonfinite)) {
@@ -183,7 +188,7 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
 Result<std::unique_ptr<Embedding>> OracleBackend::make_embedding(const TensorView& table) {
   if (!is_row_type(table.dtype)) {
     return refused(table.name, "an embedding table of a type that nibble does not look up",
-                   std::string(dtype_name(table.dtype)), "F32, F16, BF16 or Q8_0");
+                   std::string(dtype_name(table.dtype)), "F32, F16, BF16, or one of Q4_0 to Q6_K");
   }
   auto embedding = std::make_unique<OracleEmbedding>();
   embedding->vocab_size = static_cast<int>(table.rows());
@@ -232,6 +237,10 @@ void OracleBackend::linear(const LinearInput& input, const Linear& weights, cons
     const auto& view = std::get<TensorView>(source);
     if (view.dtype == DType::kQ8_0) {
       for (int t = 0; t < in.n_rows; ++t) store(t, row, oracle::dot_q8_0_a11(view.row_span(row), in.quantized[t]));
+    } else if (const QuantFormat* format = find_quant_format(view.dtype)) {
+      for (int t = 0; t < in.n_rows; ++t) {
+        store(t, row, oracle::dot_quant_a11(*format, view.row_span(row), in.quantized[t]));
+      }
     } else if (view.dtype == DType::kF32) {
       const std::vector<float> w = row_as_f32(view, row);
       for (int t = 0; t < in.n_rows; ++t) store(t, row, oracle::dot_f32(w, in.x[t]));

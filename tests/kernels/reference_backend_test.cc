@@ -13,6 +13,7 @@
 #include "kernels/reference/probe_backend.h"
 #include "oracle/activation.h"
 #include "oracle/attention.h"
+#include "oracle/quant_linear.h"
 #include "oracle/rms_norm.h"
 #include "tests/oracle/golden_inputs.h"
 
@@ -107,6 +108,40 @@ TEST(ReferenceLinear, SixteenBitAndQ8HaveTheBitsOfTheOracle) {
   }
 }
 
+TEST(ReferenceLinear, BlockQuantizedTypesHaveTheBitsOfTheOracle) {
+  constexpr std::size_t kOut = 35;
+  for (const DType dtype : golden::kQuantTypes) {
+    for (const std::size_t n_in : {96, 768}) {
+      if (n_in % dtype_info(dtype).block_size != 0) continue;
+      const std::vector<std::byte> bytes = golden::quant_row(17, dtype, kOut * n_in);
+      const TensorView view{"w", dtype, {n_in, kOut}, bytes};
+      const std::vector<float> x = golden::activations(18, kTokens * n_in);
+      const std::vector<float> out = run_linear(*contract_backend(), view, x, static_cast<int>(n_in));
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        const oracle::A11 a = oracle::quantize_a11(std::span(x).subspan(t * n_in, n_in));
+        for (std::size_t r = 0; r < kOut; ++r) {
+          ASSERT_EQ(out[t * kOut + r], oracle::dot_quant_a11(*find_quant_format(dtype), view.row_span(r), a))
+              << dtype_name(dtype) << ' ' << n_in << ' ' << t << ' ' << r;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReferenceLinear, RefusesScalesThatAreNotFinite) {
+  for (const DType dtype : golden::kQuantTypes) {
+    for (const std::size_t offset : golden::scale_offsets(dtype)) {
+      std::vector<std::byte> bytes = golden::quant_row(19, dtype, std::size_t{3} * 512);
+      const std::size_t block = bytes_of(dtype, 512 + dtype_info(dtype).block_size);  // row 1, block 1
+      bytes[block + offset + 1] = std::byte{0x7C};
+      const auto linear = contract_backend()->make_linear(TensorView{"w", dtype, {512, 3}, bytes});
+      ASSERT_FALSE(linear.ok()) << dtype_name(dtype);
+      EXPECT_EQ(linear.error().tensor, "w");
+      EXPECT_EQ(linear.error().found, "a scale that is NaN or infinite in row 1, block 1") << dtype_name(dtype);
+    }
+  }
+}
+
 TEST(ReferenceLinear, F32IsCanonicalUnlessMeasured) {
   const std::size_t n_in = 300;
   const std::size_t n_out = 5;
@@ -151,7 +186,7 @@ TEST(ReferenceLinear, FloatModeMultipliesDequantizedWeights) {
 
 TEST(ReferenceLinear, RefusesWhatItCannotMultiply) {
   const std::vector<std::byte> bytes(18);
-  const auto result = contract_backend()->make_linear(TensorView{"blk.0.w", DType::kQ4_0, {32, 1}, bytes});
+  const auto result = contract_backend()->make_linear(TensorView{"blk.0.w", DType::kIQ4_NL, {32, 1}, bytes});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().tensor, "blk.0.w");
   std::vector<std::byte> infinite = bytes_of_half(std::vector<float>{1e30F, 1.0F}, false);

@@ -10,6 +10,7 @@
 #include "format/half.h"
 #include "oracle/linear.h"
 #include "oracle/sampling.h"
+#include "tensor/dtype.h"
 
 namespace nibble::oracle::golden {
 
@@ -68,5 +69,42 @@ inline std::vector<std::byte> q8_0_row(std::uint64_t seed, std::size_t cols) {
   }
   return row;
 }
+
+// Where the f16 scales of a block lie.
+inline std::vector<std::size_t> scale_offsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    default:
+      return {0};
+  }
+}
+
+// Blocks of a block-quantized type of GGUF: any codes and integer scales, f16 scales of both signs between 2^-11 and 2.
+inline std::vector<std::byte> quant_row(std::uint64_t seed, DType dtype, std::size_t cols) {
+  std::vector<std::byte> row(bytes_of(dtype, cols));
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::byte>(word(seed, i));
+  std::size_t n = 0;
+  for (std::size_t block = 0; block < row.size(); block += dtype_info(dtype).block_bytes) {
+    for (const std::size_t offset : scale_offsets(dtype)) {
+      const std::uint32_t bits = word(seed + 1, n++);
+      const auto scale = static_cast<std::uint16_t>((bits & 0x8000) | (0x1000 + bits % 0x3000));
+      std::memcpy(&row[block + offset], &scale, sizeof(scale));
+    }
+  }
+  return row;
+}
+
+constexpr DType kQuantTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
+                                 DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 }  // namespace nibble::oracle::golden

@@ -13,6 +13,7 @@
 #include "oracle/attention.h"
 #include "oracle/certificate.h"
 #include "oracle/hadamard.h"
+#include "oracle/quant_linear.h"
 #include "oracle/reduce.h"
 #include "oracle/rms_norm.h"
 #include "oracle/rope.h"
@@ -100,6 +101,18 @@ TEST(Golden, DotQ8_0) {
     append(bytes, dot_q8_0_a11(golden::q8_0_row(5, n), quantize_a11(golden::activations(6, n))));
   }
   EXPECT_EQ(sha256_hex(bytes), "82cdb79ed78c5883555fb3b8a6a856f061b729271cf46e2a158d6e61998361fa");
+}
+
+TEST(Golden, DotQuant) {
+  std::vector<std::byte> bytes;
+  for (const DType dtype : golden::kQuantTypes) {
+    const QuantFormat& format = *find_quant_format(dtype);
+    for (const std::size_t n : {32, 96, 256, 1120, 4864}) {
+      if (n % dtype_info(dtype).block_size != 0) continue;
+      append(bytes, dot_quant_a11(format, golden::quant_row(14, dtype, n), quantize_a11(golden::activations(15, n))));
+    }
+  }
+  EXPECT_EQ(sha256_hex(bytes), "a5a241ec54a78424c31844b5e993311abc6d8c823183a9df6769968b3141cf20");
 }
 
 TEST(Golden, RmsNormAndReduction) {

@@ -1,5 +1,7 @@
 #include "kernels/reference/pack_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -11,13 +13,12 @@
 #include "format/nvfp4.h"
 #include "oracle/certificate.h"
 #include "oracle/linear.h"
+#include "tensor/quant_block.h"
 
 namespace nibble::kernels::reference {
 namespace {
 
 constexpr int kBlock = 64;
-constexpr int kQ8Block = 32;
-constexpr int kQ8BlockBytes = 34;
 
 std::uint16_t load_u16(const std::byte* at) {
   std::uint16_t value = 0;
@@ -29,7 +30,16 @@ Error unsupported(const TensorView& view) {
   return Error{.message = "the reference backend has no arithmetic for this type of weights",
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
-               .expected = "NVFP4, F32, F16, BF16 or Q8_0"};
+               .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K"};
+}
+
+Error nonfinite_scale(const TensorView& view, int row, int column) {
+  const int block_size = static_cast<int>(dtype_info(view.dtype).block_size);
+  return Error{.message = "weights are not finite",
+               .tensor = std::string(view.name),
+               .found = fmt::format("a scale that is NaN or infinite in row {}, block {}", row, column / block_size),
+               .expected = "finite scales",
+               .hint = "the file is damaged or was exported from a diverged model; get it again"};
 }
 
 PanelMatrix pack_nvfp4(const Nvfp4View& view) {
@@ -68,14 +78,27 @@ PanelMatrix pack_16bit(const TensorView& view) {
   return m;
 }
 
-PanelMatrix pack_q8_0(const TensorView& view) {
-  PanelMatrix m(static_cast<int>(view.rows()), static_cast<int>(view.cols()), kQ8Block);
+// Contract nk1; Q8_0 is the same in nc1. The minimums of a group are a second pass over its activations.
+Result<PanelMatrix> pack_quant(const QuantFormat& format, const TensorView& view) {
+  const int block = format.is_super ? kBlock : 32, n_passes = format.has_minimum ? 2 : 1;
+  PanelMatrix m(static_cast<int>(view.rows()), static_cast<int>(view.cols()), block, n_passes);
+  const bool is_wide = kBlock * format.largest_scale * ((1 << format.code_bits) - 1) * oracle::kA11Max >= 1 << 24;
   for (int r = 0; r < m.n_out(); ++r) {
-    const std::byte* blocks = view.row_span(r).data();
-    for (int k = 0; k < m.n_in(); ++k) {
-      m.weight(r, k) = static_cast<std::int8_t>(blocks[k / kQ8Block * kQ8BlockBytes + 2 + k % kQ8Block]);
+    for (int first = 0; first < m.n_in(); first += kBlock) {
+      const QuantBlock w = unpack_block(format, view.row_span(r), first / kBlock);
+      for (int i = 0; i < w.n; ++i) {
+        const int b = (first + i) / block * n_passes;
+        const int k = b * block + (first + i) % block;
+        m.weight(r, k) = static_cast<float>(w.scale[i / format.group] * (w.code[i] - format.offset));
+        m.unit(r, b) = format::f16_to_f32(w.d[i / 32]);
+        if (is_wide) m.needs_double(r, b);
+        if (format::is_nonfinite(m.unit(r, b))) return nonfinite_scale(view, r, first + i);
+        if (n_passes == 1) continue;
+        m.weight(r, k + block) = w.minimum[i / format.group];
+        m.unit(r, b + 1) = -format::f16_to_f32(w.m[i / 32]);
+        if (format::is_nonfinite(m.unit(r, b + 1))) return nonfinite_scale(view, r, first + i);
+      }
     }
-    for (int b = 0; b < m.n_blocks(); ++b) m.unit(r, b) = format::f16_to_f32(load_u16(blocks + b * kQ8BlockBytes));
   }
   return m;
 }
@@ -94,7 +117,7 @@ bool all_finite(const TensorView& view) {
 }  // namespace
 
 bool can_decode(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kQ8_0;
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || find_quant_format(dtype) != nullptr;
 }
 
 void decode_row(const TensorView& table, std::uint64_t row, float* out) {
@@ -110,15 +133,9 @@ void decode_row(const TensorView& table, std::uint64_t row, float* out) {
     case DType::kBF16:
       for (std::size_t i = 0; i < n; ++i) out[i] = format::bf16_to_f32(load_u16(bytes + 2 * i));
       return;
-    case DType::kQ8_0:
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::byte* block = bytes + i / kQ8Block * kQ8BlockBytes;
-        out[i] =
-            format::f16_to_f32(load_u16(block)) * static_cast<float>(static_cast<std::int8_t>(block[2 + i % kQ8Block]));
-      }
-      return;
     default:
-      NIBBLE_CHECK(false, "decode_row of a type that can_decode refuses");
+      NIBBLE_CHECK(can_decode(table.dtype), "decode_row of a type that can_decode refuses");
+      quant_row_to_f32(*find_quant_format(table.dtype), table.row_span(row), out);
   }
 }
 
@@ -126,10 +143,11 @@ Result<PanelMatrix> pack_integers(const WeightSource& source) {
   if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) return pack_nvfp4(*nvfp4);
   const TensorView& view = std::get<TensorView>(source);
   if (!can_decode(view.dtype) || view.dtype == DType::kF32) return unsupported(view);
+  if (const QuantFormat* format = find_quant_format(view.dtype)) return pack_quant(*format, view);
   if (!all_finite(view)) {
     return Error{.message = "weights are not finite", .tensor = std::string(view.name), .found = "NaN or infinity"};
   }
-  return view.dtype == DType::kQ8_0 ? pack_q8_0(view) : pack_16bit(view);
+  return pack_16bit(view);
 }
 
 Result<PanelMatrix> pack_floats(const WeightSource& source) {

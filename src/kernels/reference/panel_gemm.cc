@@ -20,6 +20,7 @@ struct Tile {
   const float* d[kTileTokens];
   int n_blocks;
   int block;
+  int n_passes;
 };
 
 template <typename Sum>
@@ -35,15 +36,16 @@ template <typename Sum>
 NIBBLE_INLINE void add_block(const Tile& t, int b, float (&acc)[kTileTokens][kPanelRows]) {
   Sum sum[kTileTokens][kPanelRows] = {};
   const float* w = t.weights + static_cast<std::size_t>(b) * t.block * kPanelRows;
+  const int first = b / t.n_passes * t.block;  // activation
   for (int k = 0; k < t.block; ++k) {
     for (int i = 0; i < kTileTokens; ++i) {
-      const Sum x = t.x[i][b * t.block + k];
+      const Sum x = t.x[i][first + k];
       for (int j = 0; j < kPanelRows; ++j) sum[i][j] = multiply_add<Sum>(x, w[k * kPanelRows + j], sum[i][j]);
     }
   }
   const float* unit = t.units + static_cast<std::size_t>(b) * kPanelRows;
   for (int i = 0; i < kTileTokens; ++i) {
-    const float d = t.d[i][b * t.block / kActivationBlock];
+    const float d = t.d[i][first / kActivationBlock];
     for (int j = 0; j < kPanelRows; ++j) {
       acc[i][j] = __builtin_fmaf(static_cast<float>(sum[i][j]), d * unit[j], acc[i][j]);
     }
@@ -65,7 +67,7 @@ NIBBLE_VECTORIZED void multiply_tile(const Tile& t, float* out /* [6, 32] */) {
 }
 
 void multiply_panel(const PanelInput& input, const PanelMatrix& w, int panel, const float* bias, float* out) {
-  Tile tile{w.panel(panel), w.panel_units(panel), w.panel_wide(panel), {}, {}, w.n_blocks(), w.block()};
+  Tile tile{w.panel(panel), w.panel_units(panel), w.panel_wide(panel), {}, {}, w.n_blocks(), w.block(), w.n_passes()};
   const int first_row = panel * kPanelRows;
   const int n_cols = std::min(kPanelRows, w.n_out() - first_row);
   for (int first = 0; first < input.n_rows; first += kTileTokens) {
@@ -88,17 +90,18 @@ void multiply_panel(const PanelInput& input, const PanelMatrix& w, int panel, co
 
 }  // namespace
 
-PanelMatrix::PanelMatrix(int n_out, int n_in, int block)
+PanelMatrix::PanelMatrix(int n_out, int n_in, int block, int n_passes)
     : n_out_(n_out),
       n_in_(n_in),
       block_(block),
-      n_blocks_((n_in + block - 1) / block),
+      n_blocks_((n_in + block - 1) / block * n_passes),
+      n_passes_(n_passes),
       weights_(std::size_t(n_panels()) * n_blocks_ * block * kPanelRows),
       units_(std::size_t(n_panels()) * n_blocks_ * kPanelRows),
       wide_(std::size_t(n_panels()) * n_blocks_) {}
 
 void multiply(const PanelInput& input, const PanelMatrix& w, const float* bias, float* out, ThreadPool& pool) {
-  NIBBLE_CHECK(input.stride >= w.n_blocks() * w.block(), "the input is narrower than the weights");
+  NIBBLE_CHECK(input.stride >= w.n_blocks() / w.n_passes() * w.block(), "the input is narrower than the weights");
   pool.parallel_for(w.n_panels(), 1, [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t p = begin; p < end; ++p) multiply_panel(input, w, static_cast<int>(p), bias, out);
   });

@@ -16,14 +16,17 @@ constexpr int kPanelRows = 32;
 class PanelMatrix {
  public:
   PanelMatrix() = default;
-  PanelMatrix(int n_out, int n_in, int block);  // block: width of an S, 64 or 32
+  // block: width of an S, 64 or 32. Each `n_passes` consecutive blocks of weights meet the same block of activations.
+  PanelMatrix(int n_out, int n_in, int block, int n_passes = 1);
 
   int n_out() const { return n_out_; }
   int n_in() const { return n_in_; }
   int block() const { return block_; }
-  int n_blocks() const { return n_blocks_; }
+  int n_blocks() const { return n_blocks_; }  // of weights
+  int n_passes() const { return n_passes_; }
   int n_panels() const { return (n_out_ + kPanelRows - 1) / kPanelRows; }
 
+  // k counts elements of the blocks of weights.
   float& weight(int row, int k) { return weights_[panel_offset(row) + std::size_t(k) * kPanelRows + row % kPanelRows]; }
   float& unit(int row, int b) { return units_[unit_offset(row, b) + row % kPanelRows]; }
   // Says that S of this row and block may need more than the 24 bits of an f32: its panel takes f64 for the block.
@@ -41,6 +44,7 @@ class PanelMatrix {
   int n_in_ = 0;
   int block_ = 64;
   int n_blocks_ = 0;
+  int n_passes_ = 1;
   AlignedBuffer<float> weights_;      // [n_panels, n_blocks * block, 32]
   AlignedBuffer<float> units_;        // [n_panels, n_blocks, 32]
   AlignedBuffer<std::uint8_t> wide_;  // [n_panels, n_blocks]

@@ -166,7 +166,7 @@ Result<std::unique_ptr<Embedding>> ReferenceBackend::make_embedding(const Tensor
     return Error{.message = "the embedding table has a type that cannot be looked up",
                  .tensor = std::string(table.name),
                  .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16 or Q8_0"};
+                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K"};
   }
   auto embedding = std::make_unique<ReferenceEmbedding>();
   embedding->table = table;
