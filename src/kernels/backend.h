@@ -92,7 +92,7 @@ struct AttentionShape {
   float scale = 0;  // softmax scale, usually 1 / sqrt(head_dim)
 };
 
-// Weights as the file has them. A TensorView is F32, F16, BF16 or Q8_0.
+// Weights as the file has them. A TensorView is F32, F16, BF16 or a block-quantized type of tensor/quant_block.h.
 using WeightSource = std::variant<TensorView, Nvfp4View>;
 
 class Backend {

@@ -74,7 +74,8 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, D
     table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
                        q.data() + 64 * i, n_rows == 1 ? planes.data() : nullptr, d.data() + i);
   }
-  const Activations in{q.data(), planes.data(), d.data(), x.data(), n_rows, linear.n_in, static_cast<int>(n_blocks)};
+  const Activations in{q.data(), planes.data(), d.data(),    nullptr,
+                       x.data(), n_rows,        linear.n_in, static_cast<int>(n_blocks)};
   std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kMaxPanelRows);
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);

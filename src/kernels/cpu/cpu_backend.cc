@@ -14,6 +14,7 @@
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/weights.h"
+#include "tensor/quant_block.h"
 
 namespace nibble::kernels::cpu {
 namespace {
@@ -45,6 +46,7 @@ struct CpuLinearInput final : LinearInput {
     const std::size_t values = static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock;
     q = AlignedBuffer<std::int16_t>(values);
     planes = AlignedBuffer<PlaneBlock>(n_blocks);
+    sums = AlignedBuffer<std::int16_t>(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock);
     d = AlignedBuffer<float>(static_cast<std::size_t>(max_rows) * n_blocks);
     n_in = columns;
   }
@@ -52,6 +54,7 @@ struct CpuLinearInput final : LinearInput {
   int n_blocks;
   AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
   AlignedBuffer<PlaneBlock> planes;  // [n_blocks], of a single row
+  AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock]
   AlignedBuffer<float> d;            // [n_blocks, n_rows]
   const float* x = nullptr;
 };
@@ -75,6 +78,8 @@ void run_linear(const KernelTable& table, const CpuLinear& weights, const Activa
     (rows16->is_bf16 ? table.linear_bf16 : table.linear_f16)(rows16->weights, x, job);
   } else if (const auto* q8 = std::get_if<Q8Linear>(&weights.form)) {
     table.linear_q8_0(q8->weights, x, job);
+  } else if (const auto* quant = std::get_if<QuantLinear>(&weights.form)) {
+    table.linear_quant[quant->type](quant->weights, x, job);
   } else {
     table.linear_f32(std::get<F32Linear>(weights.form).weights, x, job);
   }
@@ -97,9 +102,7 @@ class CpuBackend final : public Backend {
     std::ranges::copy(values, buffer->data());
     return buffer;
   }
-  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override {
-    return make_cpu_linear(weights, pool_, arena_);
-  }
+  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
   Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
@@ -161,6 +164,7 @@ class CpuBackend final : public Backend {
     if (is_nonfinite && row < flags_.size()) std::atomic_ref(flags_[row]).store(1, std::memory_order_relaxed);
   }
 
+  bool needs_sums_ = false;  // of activations over groups: some linear is block-quantized
   const KernelTable& table_;
   ThreadPool pool_;
   PageArena arena_;                            // weights
@@ -168,25 +172,26 @@ class CpuBackend final : public Backend {
   std::vector<std::uint8_t> flags_;            // [n_rows]
 };
 
+Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weights) {
+  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, pool_, arena_));
+  needs_sums_ |= std::holds_alternative<QuantLinear>(static_cast<const CpuLinear&>(*linear).form);
+  return linear;
+}
+
 Result<std::unique_ptr<Embedding>> CpuBackend::make_embedding(const TensorView& table) {
-  switch (table.dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kQ8_0: {
-      auto embedding = std::make_unique<CpuEmbedding>();
-      embedding->vocab_size = static_cast<int>(table.rows());
-      embedding->d_model = static_cast<int>(table.cols());
-      embedding->table = table;
-      return std::unique_ptr<Embedding>(std::move(embedding));
-    }
-    default:
-      return Error{.message = "an embedding table of a type that nibble does not look up",
-                   .tensor = std::string(table.name),
-                   .found = std::string(dtype_name(table.dtype)),
-                   .expected = "F32, F16, BF16 or Q8_0",
-                   .hint = "convert the file with 'nibble quantize'"};
+  const bool is_float = table.dtype == DType::kF32 || table.dtype == DType::kF16 || table.dtype == DType::kBF16;
+  if (!is_float && find_quant_format(table.dtype) == nullptr) {
+    return Error{.message = "an embedding table of a type that nibble does not look up",
+                 .tensor = std::string(table.name),
+                 .found = std::string(dtype_name(table.dtype)),
+                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K",
+                 .hint = "convert the file with 'nibble quantize'"};
   }
+  auto embedding = std::make_unique<CpuEmbedding>();
+  embedding->vocab_size = static_cast<int>(table.rows());
+  embedding->d_model = static_cast<int>(table.cols());
+  embedding->table = table;
+  return std::unique_ptr<Embedding>(std::move(embedding));
 }
 
 std::unique_ptr<RopeTable> CpuBackend::make_rope_table(std::span<const float> cos_sin, int rotary_dim,
@@ -216,8 +221,10 @@ void CpuBackend::embed(const Embedding& embedding, std::span<const std::int32_t>
         return table_.embed_bf16(reinterpret_cast<const std::uint16_t*>(row), n, to);
       case DType::kQ8_0:
         return table_.embed_q8_0(reinterpret_cast<const std::uint8_t*>(row), n, to);
+      case DType::kF32:
+        return static_cast<void>(std::copy_n(reinterpret_cast<const float*>(row), n, to));
       default:
-        std::copy_n(reinterpret_cast<const float*>(row), n, to);
+        quant_row_to_f32(*find_quant_format(table.dtype), table.row_span(tokens[i]), to);
     }
   });
 }
@@ -264,6 +271,11 @@ void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_bloc
   PlaneBlock* planes = in.n_rows == 1 ? in.planes.data() + first_block : nullptr;
   flag_row(in.first_flag + row,
            table_.quantize_a11(x, n, stride, in.q.data() + at, planes, in.d.data() + at / format::nc1::kBlock));
+  if (needs_sums_) {
+    const int n_blocks = (n + format::nc1::kBlock - 1) / format::nc1::kBlock;
+    std::int16_t* sums = in.sums.data() + at / format::nc1::kBlock * kSumsPerBlock;
+    table_.sum_groups(in.q.data() + at, n_blocks, stride, sums);
+  }
 }
 
 void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
@@ -271,6 +283,7 @@ void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> c
   const Activations x{.q = in.q.data(),
                       .planes = in.planes.data(),
                       .d = in.d.data(),
+                      .sums = in.sums.data(),
                       .x = in.x,
                       .n_rows = in.n_rows,
                       .n_in = in.n_in,

@@ -30,11 +30,17 @@ struct PlaneBlock {
   std::int32_t padding[8];     // whole cache lines
 };
 
+// Sums of a block's integers over its four groups of 16 and two halves of 32, which an int16 holds, and padding.
+constexpr int kSumsPerBlock = 8;
+// Block-quantized types of GGUF with records (quant_layout.h).
+constexpr int kQuantTypes = 9;
+
 // a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
 struct Activations {
   const std::int16_t* q;     // [n_blocks, n_rows, 64]
   const PlaneBlock* planes;  // [n_blocks], the same of the first token
   const float* d;            // [n_blocks, n_rows]
+  const std::int16_t* sums;  // [n_blocks, n_rows, kSumsPerBlock]; for QuantWeights only
   const float* x;            // [n_rows, n_in], what was quantized
   int n_rows;
   int n_in;
@@ -61,6 +67,12 @@ struct Rows16Weights {
 struct Q8Weights {
   const std::uint8_t* blocks;   // [n_out, n_in / 32], 34 bytes each: f16 scale, 32 int8
   const std::uint16_t* scales;  // [n_tiles, n_in / 32, 16]: those scales
+  int n_out;
+  int n_in;
+};
+
+struct QuantWeights {
+  const std::uint8_t* records;  // [n_tiles, tile_bytes of the layout]
   int n_out;
   int n_in;
 };
@@ -112,10 +124,13 @@ struct KernelTable {
 
   // Blocks of one token; q advances by `stride` integers a block, d by stride / 64. planes may be null.
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
+  void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
   void (*linear_f16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_bf16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
+  void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);
   void (*linear_f32)(const F32Weights&, const Activations&, const LinearJob&);
 
   void (*embed_f16)(const std::uint16_t* row, int n, float* out);

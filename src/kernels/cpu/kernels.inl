@@ -6,6 +6,7 @@
 #include "format/nc1.h"
 #include "format/nvfp4.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/quant_layout.h"
 
 namespace nibble::kernels::cpu {
 namespace {
@@ -32,6 +33,7 @@ inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/linear_nvfp4.inl"
+#include "kernels/cpu/linear_quant.inl"
 #include "kernels/cpu/linear_rows.inl"
 
 namespace nibble::kernels::cpu {
@@ -41,10 +43,14 @@ constexpr KernelTable make_table(const char* isa) {
   return {
       .isa = isa,
       .quantize_a11 = quantize_a11,
+      .sum_groups = sum_groups,
       .linear_nvfp4 = linear_nvfp4,
       .linear_f16 = linear_f16,
       .linear_bf16 = linear_bf16,
       .linear_q8_0 = linear_q8_0,
+      .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,
+                       linear_quant<kQ2_K>, linear_quant<kQ3_K>, linear_quant<kQ4_K>, linear_quant<kQ5_K>,
+                       linear_quant<kQ6_K>},
       .linear_f32 = linear_f32,
       .embed_f16 = embed_f16,
       .embed_bf16 = embed_bf16,

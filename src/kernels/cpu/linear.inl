@@ -57,7 +57,7 @@ inline F32V gemv_block(const Format& format, const Activations& in, int block, F
   BlockSums sums;
   sums.first = sum_rows(first);
   if constexpr (Format::kHalves) sums.second = sum_rows(second);
-  return format.step(acc, sums, format.units(0, block), in.d[block]);
+  return format.step(acc, sums, format.units(0, block), in.d + block);
 }
 
 template <class Format>
@@ -94,7 +94,7 @@ inline void token_group(const Format& format, const std::int16_t* panels, const 
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       float* lanes = acc + (t * kVectors + v) * kLanes;
-      f32_store(lanes, format.step(f32_load(lanes), {first[t][v], second[t][v]}, units[v], d[t]));
+      f32_store(lanes, format.step(f32_load(lanes), {first[t][v], second[t][v]}, units[v], d + t));
     }
   }
 }

@@ -111,8 +111,8 @@ class Nvfp4Format {
   F32V units(int vector, int block) const {
     return load_unit(records_[vector] + static_cast<std::size_t>(block) * kRecordBytes + kRecordScales);
   }
-  F32V step(F32V acc, const BlockSums& sums, F32V units, float d) const {
-    return f32_fma(f32_from(sums.first) * units, f32_set1(d * w_.g), acc);
+  F32V step(F32V acc, const BlockSums& sums, F32V units, const float* d) const {
+    return f32_fma(f32_from(sums.first) * units, f32_set1(*d * w_.g), acc);
   }
 
  private:

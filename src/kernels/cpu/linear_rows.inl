@@ -48,8 +48,8 @@ class Rows16Format {
     pack_decoded_rows(*this, vector, block, 64 * (block + 1) <= w_.n_in, panel);
   }
   F32V units(int vector, int block) const { return f32_load_pow2(unit(row_ + vector * kLanes, block)); }
-  F32V step(F32V acc, const BlockSums& sums, F32V units, float d) const {
-    return f32_fma(f32_from(sums.first), f32_set1(d) * units, acc);
+  F32V step(F32V acc, const BlockSums& sums, F32V units, const float* d) const {
+    return f32_fma(f32_from(sums.first), f32_set1(*d) * units, acc);
   }
 
  private:
@@ -105,9 +105,9 @@ class Q8Format {
         w_.scales + (static_cast<std::size_t>(row / kTileRows) * n_blocks_ + 2 * block) * kTileRows + row % kTileRows;
     return {f32_load_f16(scales), 2 * block + 1 < n_blocks_ ? f32_load_f16(scales + kTileRows) : f32_set1(0.0F)};
   }
-  F32V step(F32V acc, const BlockSums& sums, const Units& units, float d) const {
-    acc = f32_fma(f32_from(sums.first), f32_set1(d) * units.first, acc);
-    return f32_fma(f32_from(sums.second), f32_set1(d) * units.second, acc);
+  F32V step(F32V acc, const BlockSums& sums, const Units& units, const float* d) const {
+    acc = f32_fma(f32_from(sums.first), f32_set1(*d) * units.first, acc);
+    return f32_fma(f32_from(sums.second), f32_set1(*d) * units.second, acc);
   }
 
  private:

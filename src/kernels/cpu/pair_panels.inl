@@ -4,6 +4,10 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+// Pair `pair` of all rows to a panel.
+inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
+  __builtin_memcpy(panel + pair * 2 * kLanes, &words, sizeof words);
+}
 // sums[t][v] += the first kPairs pairs of panel v times the integers of token t at q + 64 t.
 template <int kPairs, int kVectors, int kTokens>
 inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (&sums)[kTokens][kVectors]) {

@@ -67,6 +67,9 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {_mm256_setzero_si256()};
 }
+inline I32V i32_set1(std::int32_t x) {
+  return {_mm256_set1_epi32(x)};
+}
 inline I32V i32_load_pairs(const std::int16_t* p) {
   return {load_256(p)};
 }
@@ -79,6 +82,13 @@ inline I32V i32_times_8(I32V a) {
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(w.v, q.v))};
+}
+// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  const __m256i pairs = _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four));  // |pair| <= 2 * 63 * 128
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;

@@ -60,6 +60,9 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {_mm512_setzero_si512()};
 }
+inline I32V i32_set1(std::int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
 inline I32V i32_load_pairs(const std::int16_t* p) {
   return {_mm512_loadu_si512(p)};
 }
@@ -72,6 +75,12 @@ inline I32V i32_times_8(I32V a) {
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   return {_mm512_dpwssd_epi32(acc.v, w.v, q.v)};
+}
+// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;

@@ -65,6 +65,9 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
 inline I32V i32_zero() {
   return {vdupq_n_s32(0)};
 }
+inline I32V i32_set1(std::int32_t x) {
+  return {vdupq_n_s32(x)};
+}
 inline I32V i32_load_pairs(const std::int16_t* p) {
   return {vreinterpretq_s32_s16(vld1q_s16(p))};
 }
@@ -78,6 +81,14 @@ inline I32V i32_times_8(I32V a) {
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   const int16x8_t a = vreinterpretq_s16_s32(w.v), b = vreinterpretq_s16_s32(q.v);
   return {vaddq_s32(acc.v, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)))};
+}
+// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  const int8x16_t codes = vreinterpretq_s8_s32(w.v), all = vreinterpretq_s8_s32(vdupq_n_s32(four));
+  const int16x8_t low = vmull_s8(vget_low_s8(codes), vget_low_s8(all)), high = vmull_high_s8(codes, all);
+  return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;

@@ -80,6 +80,30 @@ inline I32V i32_times_8(I32V a) {
   for (int i = 0; i < kLanes; ++i) a.v[i] *= 8;
   return a;
 }
+inline I32V i32_set1(std::int32_t x) {
+  return {{x, x, x, x}};
+}
+// acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
+inline I32V pair_dot(I32V acc, I32V w, I32V q) {
+  for (int r = 0; r < kLanes; ++r) {
+    acc.v[r] += static_cast<std::int16_t>(w.v[r]) * static_cast<std::int16_t>(q.v[r]);
+    acc.v[r] += (w.v[r] >> 16) * (q.v[r] >> 16);
+  }
+  return acc;
+}
+inline I32V pair_set1(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return {{pair, pair, pair, pair}};
+}
+// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+  for (int r = 0; r < kLanes; ++r) {
+    for (int i = 0; i < 4; ++i) acc.v[r] += (w.v[r] >> (8 * i) & 255) * q[i];
+  }
+  return acc;
+}
+
 inline I16x32 i16_load(const std::int16_t* p) {
   I16x32 out;
   for (int i = 0; i < 32; ++i) out.v[i] = p[i];
@@ -128,6 +152,12 @@ inline I32V sum_rows(const Partial* p) {
 // Rows stay rows in a panel, which is what compilers vectorize: [kLanes, 32].
 inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
   for (int r = 0; r < kLanes; ++r) __builtin_memcpy(packed + 32 * r, rows[r].v, sizeof rows[r].v);
+}
+// Pair `pair` of all rows to a panel.
+inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
+  for (int r = 0; r < kLanes; ++r) {
+    __builtin_memcpy(panel + 32 * (pair / 16 * kLanes + r) + 2 * (pair % 16), &words.v[r], sizeof words.v[r]);
+  }
 }
 // sums[t] += the first 2 * kPairs elements of each row times the integers of token t at q + 64 t.
 template <int kPairs, int kVectors, int kTokens>

@@ -149,7 +149,15 @@ Result<std::unique_ptr<CpuLinear>> make_f32(const TensorView& view) {
   return linear;
 }
 
-Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool& pool) {
+Result<std::unique_ptr<CpuLinear>> make_quant(const TensorView& view, ThreadPool& pool, PageArena& arena) {
+  auto linear = std::make_unique<CpuLinear>();
+  NIBBLE_ASSIGN(linear->form, make_quant_linear(view, pool, arena));
+  linear->reads_source = false;
+  return linear;
+}
+
+Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool& pool, PageArena& arena) {
+  if (is_quant_tile_type(view.dtype)) return make_quant(view, pool, arena);
   switch (view.dtype) {
     case DType::kF16:
     case DType::kBF16:
@@ -159,10 +167,10 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool
     case DType::kF32:
       return make_f32(view);
     default:
-      return Error{.message = "weights of a type that no kernel of nc1 takes",
+      return Error{.message = "weights of a type that no kernel takes",
                    .tensor = std::string(view.name),
                    .found = std::string(dtype_name(view.dtype)),
-                   .expected = "NVFP4, F16, BF16, Q8_0 or F32",
+                   .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K",
                    .hint = "convert the file with 'nibble quantize'"};
   }
 }
@@ -182,7 +190,7 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, Thre
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
   NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, pool));
+                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, pool, arena));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

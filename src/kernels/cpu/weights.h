@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/quant_tiles.h"
 
 namespace nibble::kernels::cpu {
 
@@ -33,11 +34,11 @@ struct F32Linear {
 };
 
 struct CpuLinear final : Linear {
-  std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, F32Linear> form;
+  std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, QuantLinear, F32Linear> form;
 };
 
-// Refuses what nc1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large tensors
-// are prepared by all threads of the pool, into memory of the arena.
+// Refuses what nc1 and nk1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large
+// tensors are prepared by all threads of the pool, into memory of the arena.
 Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool, PageArena& arena);
 
 }  // namespace nibble::kernels::cpu

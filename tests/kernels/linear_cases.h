@@ -1,0 +1,67 @@
+// Shapes of linear layers that differ in kind, and the comparison of every CPU backend with the oracle on them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace nibble::kernels::test {
+
+struct LinearShape {
+  int n_in, n_out, n_rows;
+};
+
+// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile and a panel; rows
+// around a group.
+inline std::vector<LinearShape> shapes(int k_step) {
+  std::vector<LinearShape> out;
+  for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536, 4096}) {
+    if (n_in % k_step != 0) continue;
+    out.push_back({n_in, 17, 1});
+    out.push_back({n_in, 17, 3});
+  }
+  for (const int n_out : {1, 3, 15, 16, 17, 49, 100}) {
+    out.push_back({96, n_out, 1});
+    out.push_back({96, n_out, 2});
+  }
+  for (const int n_out : {64, 65, 79, 130}) out.push_back({160, n_out, n_out % 2 == 0 ? 1 : 6});
+  for (int n_rows = 1; n_rows <= 17; ++n_rows) out.push_back({160, 33, n_rows});
+  for (const int n_rows : {31, 32, 33}) out.push_back({224, 49, n_rows});
+  return out;
+}
+
+// What the reference computes, and the same from every instruction set and thread count.
+inline void expect_equal_everywhere(const WeightSource& source, const LinearShape& shape, std::span<const float> x,
+                                    const float* bias, const std::string& what) {
+  const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
+  const auto run = [&](Backend& backend) {
+    auto linear = backend.make_linear(source);
+    auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
+    std::vector<float> out = poisoned(n);
+    backend.begin_step(shape.n_rows);
+    backend.prepare_input(x.data(), shape.n_rows, *input);
+    backend.linear(*input, *linear.value(), bias, out.data());
+    for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
+    return out;
+  };
+  const std::vector<float> expected = run(reference());
+  for (const auto& backend : all_cpu_backends()) {
+    EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description() + ", " + what));
+  }
+}
+
+inline std::string name_of(const LinearShape& s, Kind kind) {
+  return "K " + std::to_string(s.n_in) + ", outputs " + std::to_string(s.n_out) + ", rows " + std::to_string(s.n_rows) +
+         ", kind " + std::to_string(static_cast<int>(kind));
+}
+
+inline std::vector<float> activations(Random& random, const LinearShape& shape, Kind kind) {
+  return random.floats(static_cast<std::size_t>(shape.n_rows) * shape.n_in, kind);
+}
+
+inline Kind any_kind(Random& random) {
+  return static_cast<Kind>(random.below(static_cast<int>(Kind::kCount)));
+}
+
+}  // namespace nibble::kernels::test
