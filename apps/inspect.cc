@@ -8,6 +8,7 @@
 #include "apps/console.h"
 #include "base/printable.h"
 #include "io/checkpoint.h"
+#include "io/lane.h"
 #include "io/tensor_stats.h"
 
 namespace nibble::apps {
@@ -61,7 +62,7 @@ Json file_to_json(const Checkpoint& checkpoint) {
           {"format", "gguf"},
           {"version", file.parts().front().version},
           {"parts", file.parts().size()},
-          {"lane", checkpoint.nvfp4_weights().empty() ? "unquantized or k-quant" : "nvfp4"},
+          {"lane", lane_name(lane_of(file))},
           {"contract", contract_name(checkpoint.contract())},
           {"metadata", metadata},
           {"tensors", tensors}};
@@ -71,8 +72,7 @@ void print_file(const Checkpoint& checkpoint) {
   const GgufFile& file = checkpoint.file();
   write_out(fmt::format("{}\nformat    GGUF v{}, {} part{}, {}\nlane      {}\ncontract  {}\n\nmetadata\n", file.path(),
                         file.parts().front().version, file.parts().size(), file.parts().size() == 1 ? "" : "s",
-                        human_bytes(file.file_bytes()),
-                        checkpoint.nvfp4_weights().empty() ? "no NVFP4 weights" : "NVFP4",
+                        human_bytes(file.file_bytes()), lane_name(lane_of(file)),
                         contract_name(checkpoint.contract())));
   for (const GgufEntry& entry : file.metadata()) {
     const Json value = value_to_json(entry.value);

@@ -17,7 +17,9 @@ void ModelFlags::add_machine(CLI::App& command) {
 }
 
 void ModelFlags::add_session(CLI::App& command) {
-  command.add_option("--contract", contract, "Arithmetic to run in, instead of the one the file declares (nc1)");
+  command.add_option("--contract", contract, "Arithmetic to run in, instead of the one the file declares: nc1 or nk1");
+  command.add_option("--lane", lane, "Refuse a file whose weights are of another lane; without it the file decides")
+      ->check(CLI::IsMember({"nvfp4", "kquant"}));
   command.add_option("--ctx", n_ctx, "Positions of the cache; 0: the model's context, at most 8192")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -27,7 +29,7 @@ void ModelFlags::add_session(CLI::App& command) {
 }
 
 engine::LoadOptions ModelFlags::load_options() const {
-  return {.backend = backend, .machine = {.isa = isa, .n_threads = n_threads}, .contract = contract};
+  return {.backend = backend, .machine = {.isa = isa, .n_threads = n_threads}, .contract = contract, .lane = lane};
 }
 
 }  // namespace nibble::apps

@@ -29,6 +29,7 @@ Result<int> replay(const ReplayFlags& flags) {
   NIBBLE_ASSIGN(const engine::Receipt receipt, engine::read_receipt(flags.receipt));
   engine::LoadOptions options = flags.model.load_options();
   options.contract = receipt.contract;
+  options.lane = receipt.lane;
   NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, options));
   NIBBLE_ASSIGN(const std::string sha256, engine::model_sha256(loaded->file()));
   NIBBLE_TRY(check_same("model file", receipt.model_sha256, sha256, flags.model.model));

@@ -51,14 +51,16 @@ Result<std::vector<std::int32_t>> encode_prompt(const RunFlags& flags, const eng
   return engine::encode_conversation(loaded, messages);
 }
 
-void print_summary(const engine::Completion& c, const engine::GenerateRequest& request, const std::string& machine) {
+void print_summary(const engine::Completion& c, const engine::GenerateRequest& request,
+                   const engine::LoadedModel& loaded) {
   const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
   const double n_prefill = static_cast<double>(request.prompt.size()) - c.reused_positions;
   const double n_decode = c.tokens.empty() ? 0 : static_cast<double>(c.tokens.size() - 1);  // the first is prefill's
   say("\nprompt    {:6} tokens  {:8.1f} tokens/s\ngenerated {:6} tokens  {:8.1f} tokens/s   ({})\n",
       request.prompt.size(), rate(n_prefill, c.prefill_seconds), c.tokens.size(), rate(n_decode, c.decode_seconds),
       engine::finish_reason_name(c.finish));
-  say("machine   {}\nlogits    {}\n", machine, c.logits_digest);
+  say("machine   {}\ncontract  {}, lane {}\nlogits    {}\n", loaded.model->backend->description(), loaded.contract,
+      loaded.lane(), c.logits_digest);
 }
 
 Result<int> run(const RunFlags& flags) {
@@ -71,11 +73,12 @@ Result<int> run(const RunFlags& flags) {
   const auto show = [&flags](std::string_view text) { return flags.json || write_out(text); };
   NIBBLE_ASSIGN(engine::Completion completion, engine::generate(*session, loaded->tokenizer, request, show));
   if (!flags.json) write_out("\n");
-  print_summary(completion, request, loaded->model->backend->description());
+  print_summary(completion, request, *loaded);
   if (flags.receipt.empty() && !flags.json) return 0;
 
   engine::Receipt receipt;
   receipt.contract = loaded->contract;
+  receipt.lane = loaded->lane();
   NIBBLE_ASSIGN(receipt.model_sha256, engine::model_sha256(loaded->file()));
   receipt.model_file = std::filesystem::path(flags.model.model).filename().string();
   receipt.tokenizer_sha256 = loaded->tokenizer.digest();

@@ -39,10 +39,14 @@ int verify(const VerifyFlags& flags) {
   if (flags.json) {
     nlohmann::ordered_json faults = nlohmann::ordered_json::array();
     for (const Error& fault : report.faults) faults.push_back(fault_to_json(fault));
-    const nlohmann::ordered_json json = {{"ok", report.ok()}, {"faults", faults}};
+    const nlohmann::ordered_json json = {{"ok", report.ok()},
+                                         {"lane", report.lane ? lane_name(*report.lane) : ""},
+                                         {"contract", report.contract ? contract_name(*report.contract) : ""},
+                                         {"faults", faults}};
     write_out(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   } else if (report.ok()) {
-    write_out(fmt::format("OK: {} tensors, {} checked\n", report.n_tensors, human_bytes(report.n_bytes)));
+    write_out(fmt::format("OK: {} tensors, {} checked, lane {}, contract {}\n", report.n_tensors,
+                          human_bytes(report.n_bytes), lane_name(*report.lane), contract_name(*report.contract)));
   } else {
     for (const Error& fault : report.faults) say("fault: {}\n", fault.to_string());
     say("{}: {} fault{}\n", flags.model, report.faults.size(), report.faults.size() == 1 ? "" : "s");

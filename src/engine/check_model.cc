@@ -33,7 +33,7 @@ void check_use(const GgufFile& file, std::vector<Error>& faults) {
 
 CheckReport check_model(const std::string& path, ThreadPool* pool, const CheckProgress& progress) {
   auto file = GgufFile::open(path);
-  if (!file.ok()) return CheckReport{.faults = {std::move(file).error()}};
+  if (!file.ok()) return CheckReport{.lane = {}, .contract = {}, .faults = {std::move(file).error()}};
   std::uint64_t total = 0;
   for (const TensorView& tensor : file->tensors()) total += tensor.bytes.size();
   CheckReport report = verify_checkpoint(*file, pool, [&](std::uint64_t done) {

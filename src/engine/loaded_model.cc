@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/printable.h"
 #include "base/sha256.h"
 #include "engine/vocabulary_from_gguf.h"
 
@@ -14,14 +15,24 @@ namespace {
 Result<std::string> choose_contract(const Checkpoint& checkpoint, const std::string& wanted) {
   const std::string declared(contract_name(checkpoint.contract()));
   const std::string chosen = wanted.empty() ? declared : wanted;
-  if (chosen == contract_name(Contract::kNc1)) return chosen;
+  if (chosen == contract_name(Contract::kNk1)) return chosen;  // what nc1 computes has the same bits in nk1
+  if (chosen == contract_name(Contract::kNc1)) {
+    const TensorView* view = first_that_needs_nk1(checkpoint.file());
+    if (view == nullptr) return chosen;
+    return Error{.message = "contract nc1 does not compute with weights of this type",
+                 .file = checkpoint.file().path_of(*view),
+                 .tensor = printable(view->name),
+                 .found = std::string(dtype_name(view->dtype)),
+                 .expected = "NVFP4, F32, F16, BF16 or Q8_0",
+                 .hint = "pass --contract nk1"};
+  }
   const bool known = chosen == contract_name(Contract::kNc1F16);
   return Error{
       .message = known ? fmt::format("the model asks for contract {}, which no backend of this version runs", chosen)
                        : fmt::format("'{}' is not a contract", chosen),
       .file = checkpoint.file().path(),
       .found = chosen,
-      .expected = "nc1",
+      .expected = "nc1 or nk1",
       .hint = known && wanted.empty() ? "pass --contract nc1 to run it in nibble's own arithmetic" : ""};
 }
 
@@ -60,6 +71,7 @@ Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& fil
 
 Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options) {
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));
   NIBBLE_ASSIGN(std::string contract, choose_contract(checkpoint, options.contract));
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "io/lane.h"
 #include "kernels/registry.h"
 #include "model/model.h"
 #include "text/chat_template.h"
@@ -20,6 +21,7 @@ struct LoadOptions {
   std::string backend = "auto";
   kernels::BackendOptions machine = {};
   std::string contract = {};  // empty: the file decides; otherwise the id that the user asks for
+  std::string lane = {};      // empty: the file decides; otherwise another one is refused
 };
 
 struct LoadedModel {
@@ -30,6 +32,7 @@ struct LoadedModel {
   std::string chat_template_sha256;                 // empty without one
 
   const GgufFile& file() const { return model->checkpoint.file(); }
+  std::string_view lane() const { return lane_name(lane_of(file())); }
 };
 
 // Opens and checks the file, chooses the backend and loads. Refuses a contract that the backends do not run.

@@ -71,6 +71,7 @@ Json to_json(const Receipt& r) {
   const auto rate = [](std::size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0.0; };
   return {{"nibble_receipt", 1},
           {"contract", r.contract},
+          {"lane", r.lane},
           {"model_sha256", r.model_sha256},
           {"model_file", r.model_file},
           {"tokenizer_sha256", r.tokenizer_sha256},
@@ -116,6 +117,7 @@ Result<Receipt> receipt_from_json(const std::string& text, const std::string& fi
     if (json.at("nibble_receipt") != 1) return bad("receipt version " + json.at("nibble_receipt").dump());
     Receipt r;
     json.at("contract").get_to(r.contract);
+    if (json.contains("lane")) json.at("lane").get_to(r.lane);
     json.at("model_sha256").get_to(r.model_sha256);
     json.at("model_file").get_to(r.model_file);
     json.at("tokenizer_sha256").get_to(r.tokenizer_sha256);

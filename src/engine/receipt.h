@@ -14,6 +14,7 @@ namespace nibble::engine {
 
 struct Receipt {
   std::string contract;
+  std::string lane;  // of the file; empty in receipts of versions that had one lane
   std::string model_sha256;
   std::string model_file;  // base name, for people
   std::string tokenizer_sha256;

@@ -67,6 +67,8 @@ CheckReport verify_checkpoint(const GgufFile& file, ThreadPool* pool,
                               const std::function<void(std::uint64_t)>& progress) {
   CheckReport report;
   check_load_time(file, pool, report.faults);
+  report.lane = lane_of(file);
+  if (const Result<Contract> contract = contract_of(file); contract.ok()) report.contract = *contract;
   for (const TensorView& tensor : file.tensors()) {
     if (report.faults.size() >= kMaxFaults) {
       report.faults.push_back(Error{.message = "there are more faults than these", .file = file.path()});

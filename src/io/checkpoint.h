@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,6 +13,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "io/gguf.h"
+#include "io/lane.h"
 #include "io/nvfp4_container.h"
 #include "tensor/nvfp4_view.h"
 #include "tensor/tensor_view.h"
@@ -44,7 +46,9 @@ class Checkpoint {
 
 struct CheckReport {
   std::uint64_t n_tensors = 0;
-  std::uint64_t n_bytes = 0;  // of tensor data
+  std::uint64_t n_bytes = 0;         // of tensor data
+  std::optional<Lane> lane;          // none: not even the tensors could be listed
+  std::optional<Contract> contract;  // none: the file's is not known either, which is a fault
   std::vector<Error> faults;
   bool ok() const { return faults.empty(); }
 };

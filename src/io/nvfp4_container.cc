@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/printable.h"
+#include "io/lane.h"
 #include "io/scan.h"
 
 namespace nibble {
@@ -207,27 +208,29 @@ bool is_nvfp4_companion(std::string_view tensor_name) {
 }
 
 std::string_view contract_name(Contract contract) {
+  if (contract == Contract::kNk1) return "nk1";
   return contract == Contract::kNc1 ? "nc1" : "nc1-f16";
 }
 
 Result<Contract> contract_of(const GgufFile& file) {
   NIBBLE_ASSIGN(const std::optional<std::string_view> id, file.find_string(kContractKey));
   if (id) {
-    for (const Contract contract : {Contract::kNc1, Contract::kNc1F16}) {
+    for (const Contract contract : {Contract::kNc1, Contract::kNk1, Contract::kNc1F16}) {
       if (*id == contract_name(contract)) return contract;
     }
-    return fault(file, kContractKey, "this numeric contract is not supported", printable(*id), "\"nc1\" or \"nc1-f16\"",
-                 "a newer nibble may know it");
+    return fault(file, kContractKey, "this numeric contract is not supported", printable(*id),
+                 "\"nc1\", \"nk1\" or \"nc1-f16\"", "a newer nibble may know it");
   }
   const bool declares_muser = std::any_of(file.metadata().begin(), file.metadata().end(),
                                           [](const GgufEntry& entry) { return entry.key.starts_with("muser."); });
-  return declares_muser ? Contract::kNc1F16 : Contract::kNc1;
+  if (declares_muser) return Contract::kNc1F16;
+  return first_that_needs_nk1(file) != nullptr ? Contract::kNk1 : Contract::kNc1;
 }
 
 Nvfp4Rules check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults) {
   Nvfp4Rules rules;
   Result<Contract> contract = contract_of(file);
-  rules.bounded_tensor_scale = contract.ok() && *contract == Contract::kNc1;
+  rules.bounded_tensor_scale = contract.ok() && *contract != Contract::kNc1F16;
   if (!contract.ok()) faults.push_back(std::move(contract).error());
   check_weight_precision(file, faults);
   rules.input_scales = check_activation_precision(file, faults);

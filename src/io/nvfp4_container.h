@@ -26,7 +26,7 @@ constexpr std::string_view kActivationPrecisionKey = "muser.activation_precision
 constexpr std::string_view kSchemaKey = "muser.nvfp4.schema";
 constexpr std::string_view kSchema = "muser.nvfp4-native-gguf.v2";
 constexpr std::string_view kArtifactSha256Key = "muser.nvfp4.source_artifact_sha256";
-constexpr std::string_view kContractKey = "nibble.contract";  // "nc1", "nc1-f16"
+constexpr std::string_view kContractKey = "nibble.contract";  // "nc1", "nk1", "nc1-f16"
 constexpr std::string_view kRecipeKey = "nibble.recipe";
 constexpr std::string_view kSourceSha256Key = "nibble.source_sha256";
 
@@ -36,10 +36,11 @@ constexpr float kMaxTensorScale = 0x1p+42F;
 
 bool is_nvfp4_companion(std::string_view tensor_name);  // by its suffix
 
-enum class Contract { kNc1, kNc1F16 };
+enum class Contract { kNc1, kNk1, kNc1F16 };
 std::string_view contract_name(Contract contract);
 
-// By the key nibble.contract; without it nc1-f16 where any muser.* key is declared, otherwise nc1.
+// By the key nibble.contract; without it nc1-f16 where any muser.* key is declared, nk1 where a weight has a type that
+// nc1 does not compute with, otherwise nc1.
 Result<Contract> contract_of(const GgufFile& file);
 
 // A damaged file may have a fault in each of a million tensors; nobody reads more than these.
@@ -48,7 +49,7 @@ constexpr std::size_t kMaxFaults = 1000;
 // What a file's metadata demands of each of its NVFP4 weights.
 struct Nvfp4Rules {
   bool input_scales = false;         // an input scale is announced: each weight has one, otherwise none has
-  bool bounded_tensor_scale = true;  // contract nc1
+  bool bounded_tensor_scale = true;  // contracts nc1 and nk1
 };
 
 // The file's metadata against its tensors: precisions, schema, digests, contract, companions without their weight.

@@ -8,6 +8,7 @@
 
 #include "io/dequantize.h"
 #include "model/tensor_specs.h"
+#include "tensor/quant_block.h"
 
 namespace nibble::model {
 namespace {
@@ -53,7 +54,7 @@ class Loader {
   Result<std::unique_ptr<kernels::Embedding>> embedding(const std::string& name) {
     NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
-    if (!std::holds_alternative<TensorView>(source)) return wrong_dtype(view, "F32, F16, BF16 or Q8_0");
+    if (!std::holds_alternative<TensorView>(source)) return wrong_dtype(view, "F32, F16, BF16, or one of Q4_0 to Q6_K");
     auto made = backend_.make_embedding(std::get<TensorView>(source));
     if (!made.ok()) return located(made.error(), view);
     return std::move(*made);
@@ -94,10 +95,10 @@ class Loader {
       case DType::kF32:
       case DType::kF16:
       case DType::kBF16:
-      case DType::kQ8_0:
         return checkpoint_.weight(view.name);
       default:
-        return wrong_dtype(view, "NVFP4_E2M1, F32, F16, BF16 or Q8_0");
+        if (find_quant_format(view.dtype) != nullptr) return checkpoint_.weight(view.name);
+        return wrong_dtype(view, "NVFP4_E2M1, F32, F16, BF16, or one of Q4_0 to Q6_K");
     }
   }
 

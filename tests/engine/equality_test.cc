@@ -43,9 +43,12 @@ Completion complete_cold(LoadedModel& loaded, int chunk, bool digest_prompt) {
 }
 
 std::vector<TinySpec> specs() {
-  return {{.architecture = "llama"},
-          {.architecture = "qwen2", .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .own_head = true},
-          {.architecture = "llama", .d_model = 96, .d_ff = 208, .n_heads = 2, .n_kv_heads = 2, .head_dim = 80}};
+  return {
+      {.architecture = "llama"},
+      {.architecture = "qwen2", .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .own_head = true},
+      {.architecture = "llama", .d_model = 96, .d_ff = 208, .n_heads = 2, .n_kv_heads = 2, .head_dim = 80},
+      {.architecture = "llama", .d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant, .own_head = true},
+      {.architecture = "qwen2", .d_model = 256, .d_ff = 288, .n_heads = 4, .head_dim = 64, .lane = Lane::kMixed}};
 }
 
 class Equality : public ::testing::TestWithParam<int> {
@@ -92,7 +95,7 @@ TEST_P(Equality, APrefixInTheCacheChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 3));
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 5));
 
 }  // namespace
 }  // namespace nibble::engine

@@ -83,6 +83,29 @@ TEST(Load, OtherContractsAreRefusedOrAskedForByName) {
   EXPECT_EQ(refused({}, {.contract = "nc2"}).found, "nc2");
 }
 
+TEST(Load, TheFileDecidesLaneAndContract) {
+  const TinySpec nvfp4, kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
+  TinySpec mixed = kquant;
+  mixed.lane = Lane::kMixed;
+  EXPECT_EQ(accepted(nvfp4)->lane(), "nvfp4");
+  EXPECT_EQ(accepted(kquant)->lane(), "kquant");
+  EXPECT_EQ(accepted(kquant)->contract, "nk1");
+  EXPECT_EQ(accepted(mixed)->lane(), "mixed");
+  EXPECT_EQ(accepted(mixed)->contract, "nk1");
+  const auto same_bits = load(write_tiny_model(nvfp4, "load.gguf"), {.contract = "nk1", .lane = "nvfp4"});
+  ASSERT_TRUE(same_bits.ok());
+  EXPECT_EQ((*same_bits)->contract, "nk1");
+
+  const Error other_lane = refused(kquant, {.lane = "nvfp4"});
+  EXPECT_EQ(other_lane.found, "kquant: token_embd.weight is Q4_0");
+  EXPECT_EQ(other_lane.expected, "nvfp4");
+  EXPECT_EQ(refused(nvfp4, {.lane = "kquant"}).found, "nvfp4");
+  EXPECT_FALSE(refused(mixed, {.lane = "kquant"}).hint.empty());
+  const Error other_contract = refused(kquant, {.contract = "nc1"});
+  EXPECT_EQ(other_contract.tensor, "token_embd.weight");
+  EXPECT_EQ(other_contract.found, "Q4_0");
+}
+
 TEST(Load, UnknownBackendsAndIsasAreRefused) {
   EXPECT_FALSE(refused({}, {.backend = "tpu"}).message.empty());
   EXPECT_FALSE(refused({}, {.backend = "cpu", .machine = {.isa = "altivec"}}).message.empty());

@@ -12,6 +12,7 @@ namespace {
 Receipt sample() {
   Receipt r;
   r.contract = "nc1";
+  r.lane = "nvfp4";
   r.model_sha256 = std::string(64, 'a');
   r.model_file = "m.gguf";
   r.tokenizer_sha256 = std::string(64, 'b');
@@ -37,6 +38,7 @@ TEST(Receipt, SurvivesTheFile) {
   const auto read = read_receipt(path);
   ASSERT_TRUE(read.ok()) << read.error().to_string();
   EXPECT_EQ(to_json(*read)["sampling"], to_json(written)["sampling"]);
+  EXPECT_EQ(read->lane, written.lane);
   EXPECT_EQ(read->request.prompt, written.request.prompt);
   EXPECT_EQ(read->request.sampling.seed, written.request.sampling.seed);
   EXPECT_EQ(read->completion.token_logits, written.completion.token_logits);

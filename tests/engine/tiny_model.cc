@@ -12,6 +12,8 @@
 
 #include "format/half.h"
 #include "io/nvfp4_container.h"
+#include "tensor/quant_block.h"
+#include "tests/oracle/golden_inputs.h"
 
 namespace nibble::testing {
 namespace {
@@ -59,6 +61,33 @@ class Builder {
     add(name + std::string(kTensorScaleSuffix), DType::kF32, {1}, as_bytes(std::vector<float>{amplitude}));
   }
 
+  // Every block-quantized type that the width allows, in turn.
+  void quant(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
+    DType dtype = oracle::golden::kQuantTypes[n_quant_++ % std::size(oracle::golden::kQuantTypes)];
+    if (n_in % dtype_info(dtype).block_size != 0) dtype = DType::kQ5_1;
+    Bytes bytes = oracle::golden::quant_row(spec_.seed + n_quant_, dtype, n_in * n_out);
+    const QuantFormat& format = *find_quant_format(dtype);
+    const float amplitude = 1.0F / std::sqrt(static_cast<float>(n_in));
+    for (std::size_t block = 0; block < bytes.size(); block += dtype_info(dtype).block_bytes) {
+      for (const std::size_t offset : oracle::golden::scale_offsets(dtype)) {
+        const bool is_minimum = !format.is_super && offset != 0;
+        const auto largest = static_cast<float>(is_minimum ? -2 : format.largest_scale << (format.code_bits - 1));
+        const auto scale = static_cast<std::uint16_t>(format::f32_to_f16(amplitude / largest));
+        std::memcpy(&bytes[block + offset], &scale, sizeof scale);
+      }
+    }
+    add(name, dtype, {n_in, n_out}, std::move(bytes));
+  }
+
+  void linear(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
+    const bool is_odd = n_linear_++ % 2 != 0;
+    if (spec_.lane == Lane::kKquant || (spec_.lane == Lane::kMixed && is_odd)) {
+      quant(name, n_in, n_out);
+    } else {
+      nvfp4(name, n_in, n_out);
+    }
+  }
+
   void f16(const std::string& name, std::uint64_t n_in, std::uint64_t n_out, float amplitude) {
     std::vector<std::uint16_t> values(n_in * n_out);
     for (auto& x : values) x = static_cast<std::uint16_t>(format::f32_to_f16(amplitude * normal()));
@@ -99,6 +128,8 @@ class Builder {
   const TinySpec& spec_;
   std::mt19937_64 random_;
   std::vector<Tensor> tensors_;
+  std::size_t n_linear_ = 0;
+  std::size_t n_quant_ = 0;
 };
 
 // The 256 byte tokens of the byte-level alphabet, two special tokens and the results of two merges.
@@ -133,8 +164,8 @@ void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::strin
   w.add_u32(key("attention.value_length"), s.head_dim);
   w.add_u32(key("context_length"), s.context_length);
   w.add_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
-  w.add_string(kWeightPrecisionKey, "nvfp4");
-  w.add_string(kContractKey, "nc1");
+  if (s.lane != Lane::kKquant) w.add_string(kWeightPrecisionKey, "nvfp4");
+  if (s.lane != Lane::kKquant) w.add_string(kContractKey, s.lane == Lane::kNvfp4 ? "nc1" : "nk1");
   w.add_string("tokenizer.ggml.model", "gpt2");
   w.add_string("tokenizer.ggml.pre", "gpt-2");
   const std::vector<std::string_view> views(tokens.begin(), tokens.end());
@@ -171,26 +202,30 @@ std::string write_tiny_model(const TinySpec& s, const std::string& name) {
   const std::uint64_t vocab = tokens.size() + s.vocab_extra;
   const std::uint64_t q_dim = std::uint64_t{s.n_heads} * s.head_dim;
   const std::uint64_t kv_dim = std::uint64_t{s.n_kv_heads} * s.head_dim;
-  b.f16("token_embd.weight", s.d_model, vocab, 0.5F);
+  if (s.lane == Lane::kKquant) {
+    b.quant("token_embd.weight", s.d_model, vocab);
+  } else {
+    b.f16("token_embd.weight", s.d_model, vocab, 0.5F);
+  }
   for (std::uint32_t i = 0; i < s.n_layers; ++i) {
     const std::string p = fmt::format("blk.{}.", i);
     b.f32(p + "attn_norm.weight", s.d_model, s.norm_weight, 0.1F);
-    b.nvfp4(p + "attn_q.weight", s.d_model, q_dim);
-    b.nvfp4(p + "attn_k.weight", s.d_model, kv_dim);
-    b.nvfp4(p + "attn_v.weight", s.d_model, kv_dim);
+    b.linear(p + "attn_q.weight", s.d_model, q_dim);
+    b.linear(p + "attn_k.weight", s.d_model, kv_dim);
+    b.linear(p + "attn_v.weight", s.d_model, kv_dim);
     if (s.architecture == "qwen2") {
       b.f32(p + "attn_q.bias", q_dim, 0, 0.3F);
       b.f32(p + "attn_k.bias", kv_dim, 0, 3.0F);
       b.f32(p + "attn_v.bias", kv_dim, 0, 0.1F);
     }
-    b.nvfp4(p + "attn_output.weight", q_dim, s.d_model);
+    b.linear(p + "attn_output.weight", q_dim, s.d_model);
     b.f32(p + "ffn_norm.weight", s.d_model, s.norm_weight, 0.1F);
-    b.nvfp4(p + "ffn_gate.weight", s.d_model, s.d_ff);
-    b.nvfp4(p + "ffn_up.weight", s.d_model, s.d_ff);
-    b.nvfp4(p + "ffn_down.weight", s.d_ff, s.d_model);
+    b.linear(p + "ffn_gate.weight", s.d_model, s.d_ff);
+    b.linear(p + "ffn_up.weight", s.d_model, s.d_ff);
+    b.linear(p + "ffn_down.weight", s.d_ff, s.d_model);
   }
   b.f32("output_norm.weight", s.d_model, s.norm_weight, 0.1F);
-  if (s.own_head) b.nvfp4("output.weight", s.d_model, vocab);
+  if (s.own_head) b.linear("output.weight", s.d_model, vocab);
   if (!s.extra_tensor.empty()) b.f32(s.extra_tensor, 16, 0, 1);
 
   GgufWriter writer;

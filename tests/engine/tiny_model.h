@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/gguf_writer.h"
+#include "io/lane.h"
 
 namespace nibble::testing {
 
@@ -22,6 +23,7 @@ struct TinySpec {
   std::uint32_t head_dim = 48;
   std::uint32_t context_length = 512;
   std::uint64_t seed = 1;
+  Lane lane = Lane::kNvfp4;       // kKquant: every block-quantized type in turn; kMixed: every other matrix
   bool own_head = false;          // an NVFP4 output.weight
   float norm_weight = 1.0F;       // of every norm; infinity makes activations non-finite
   std::uint32_t vocab_extra = 0;  // rows of the embedding table beyond the vocabulary

@@ -258,6 +258,7 @@ TEST(Checkpoint, ContractRule) {
   EXPECT_EQ(contract({{"muser.anything", "x"}}), Contract::kNc1F16);
   EXPECT_EQ(contract({{"muser.anything", "x"}, {"nibble.contract", "nc1"}}), Contract::kNc1);
   EXPECT_EQ(contract({{"nibble.contract", "nc1-f16"}}), Contract::kNc1F16);
+  EXPECT_EQ(contract({{"nibble.contract", "nk1"}}), Contract::kNk1);
 }
 
 TEST(Checkpoint, VerifyListsEveryFault) {
