@@ -79,7 +79,7 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, D
   std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kMaxPanelRows);
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
-  if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_f16(rows16->weights, in, job);
+  if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);
   digest.add(out);
 }
 
@@ -94,10 +94,10 @@ std::uint64_t linear_digest(const KernelTable& table) {
   ThreadPool pool(1);
   PageArena arena;
   const Nvfp4View view{"canary", kOut, kIn, codes, scales, 0.75F, {}};
-  const auto nvfp4 = make_cpu_linear(view, pool, arena);
+  const auto nvfp4 = make_cpu_linear(view, table, pool, arena);
   const auto rows16 = make_cpu_linear(
-      TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, pool,
-      arena);
+      TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, table,
+      pool, arena);
   Digest digest;
   for (const int n_rows : {1, 3}) {
     run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);

@@ -75,7 +75,7 @@ void run_linear(const KernelTable& table, const CpuLinear& weights, const Activa
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&weights.form)) {
     table.linear_nvfp4(nvfp4->weights, x, job);
   } else if (const auto* rows16 = std::get_if<Rows16Linear>(&weights.form)) {
-    (rows16->is_bf16 ? table.linear_bf16 : table.linear_f16)(rows16->weights, x, job);
+    table.linear_rows16(rows16->weights, x, job);
   } else if (const auto* q8 = std::get_if<Q8Linear>(&weights.form)) {
     table.linear_q8_0(q8->weights, x, job);
   } else if (const auto* quant = std::get_if<QuantLinear>(&weights.form)) {
@@ -173,7 +173,7 @@ class CpuBackend final : public Backend {
 };
 
 Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weights) {
-  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, pool_, arena_));
+  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, table_, pool_, arena_));
   needs_sums_ |= std::holds_alternative<QuantLinear>(static_cast<const CpuLinear&>(*linear).form);
   return linear;
 }

@@ -19,6 +19,7 @@ constexpr int kGroupsPerBlock = 4;
 constexpr int kRecordScales = 8 * kLineBytes;  // offset of the line of scales
 constexpr int kRecordBytes = 9 * kLineBytes;
 constexpr int kUnitBias = 3;
+constexpr int kWideMark = 0xFF;
 constexpr int kQuadOrder[4] = {0, 2, 1, 3};
 
 // A block of one token as two planes of 8 bits, q = 8 * high + low, each four elements in kQuadOrder.
@@ -49,27 +50,32 @@ struct Activations {
 
 struct Nvfp4Weights {
   const std::uint8_t* records;  // [n_tiles, n_blocks, kRecordBytes]
-  const std::uint8_t* is_wide;  // [n_tiles]: some block's scales span too many octaves for a record
-  const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide tiles
+  const std::uint8_t* is_wide;  // [n_tiles]: has a block whose scales span too many octaves
+  const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
   const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
   float g;                      // tensor_scale * 2^-10
   int n_out;
   int n_in;
 };
 
+// 16-bit floats as the contract's integers w_q, as many bytes as in the file.
 struct Rows16Weights {
-  const std::uint16_t* values;  // [n_out, n_in], f16 or bf16
+  const std::int16_t* records;  // [n_tiles, n_blocks, 32 pairs, 16 rows, 2]
   const std::uint8_t* unit;     // [n_tiles, n_blocks, 16]: 127 + exponent of the unit of w_q
   int n_out;
   int n_in;
 };
+constexpr int kRows16RecordBytes = 32 * kLineBytes;
 
+// A record is 16 lines of four bytes a row, elements 4i + kQuadOrder[j], and one line of f16 scales, [2 halves, 16
+// rows].
 struct Q8Weights {
-  const std::uint8_t* blocks;   // [n_out, n_in / 32], 34 bytes each: f16 scale, 32 int8
-  const std::uint16_t* scales;  // [n_tiles, n_in / 32, 16]: those scales
+  const std::uint8_t* records;  // [n_tiles, n_blocks, kQ8RecordBytes]
   int n_out;
   int n_in;
 };
+constexpr int kQ8RecordScales = 16 * kLineBytes;
+constexpr int kQ8RecordBytes = 17 * kLineBytes;
 
 struct QuantWeights {
   const std::uint8_t* records;  // [n_tiles, tile_bytes of the layout]
@@ -127,11 +133,14 @@ struct KernelTable {
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
-  void (*linear_f16)(const Rows16Weights&, const Activations&, const LinearJob&);
-  void (*linear_bf16)(const Rows16Weights&, const Activations&, const LinearJob&);
+  void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);
   void (*linear_f32)(const F32Weights&, const Activations&, const LinearJob&);
+
+  // A tile of n_rows rows [n_rows, n_in] as records [n_blocks, 32, 16, 2] and units [n_blocks, 16], zeroed before.
+  bool (*pack_f16)(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* records, std::uint8_t* unit);
+  bool (*pack_bf16)(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* records, std::uint8_t* unit);
 
   void (*embed_f16)(const std::uint16_t* row, int n, float* out);
   void (*embed_bf16)(const std::uint16_t* row, int n, float* out);

@@ -1,7 +1,9 @@
-// Linear layers whose blocks of 64 are exact integer sums (docs/contract.md, section 4). A Format knows how a block of
-// rows becomes int16 and what a sum is worth; the loops over rows, blocks and tokens are here, once.
+// Linear layers whose blocks of 64 are exact integer sums (docs/contract.md, section 4). Weights are records of 16 rows
+// by one block; a tile of 16 rows is one stream of them. A Format knows what a record holds: `sums` of one token, a
+// `pack`ed panel for several, and what a sum is worth (`units`, `step`). The loops over tiles, blocks and tokens are
+// here, once.
 //
-//   one token:      kLanes rows in flight, each row's partial sums stay in a register; sum_rows turns them into lanes
+//   one token:      two tiles are read at once, a lane is a row
 //   several tokens: a block of up to kPanelVectors * kLanes rows becomes a panel in the L1 cache, in which a lane is a
 //                   row and holds two elements; registers hold kPanelSums sums of some tokens and some vectors of rows
 //
@@ -13,14 +15,40 @@ namespace {
 
 static_assert(kPanelVectors * kLanes <= kMaxPanelRows);
 
+// Two streams at this distance read 97 % of what a core can, one stream 84 % (Zen 5, huge pages; without prefetching
+// 88 and 76 %, half as far ahead 89 %).
+constexpr int kPrefetchBytes = 72 * kLineBytes;
+
 // Sums of one block: of all 64 elements, or of its two halves where these carry scales of their own.
 struct BlockSums {
   I32V first, second;
 };
 
+// kLanes rows of a record.
+struct RecordPart {
+  const std::uint8_t* record;
+  int tile;
+  int row;  // the first of them, in the tile
+  int block;
+
+  const std::uint8_t* line(int i) const { return record + kLineBytes * i + 4 * row; }
+  // The first reader of lines fetches later ones: all of a short record at once, those of a long one as they are read,
+  // because a core waits for a burst of prefetches that is longer than what it can have in flight.
+  // always_inline: gcc takes a function that only prefetches for one without effects and drops its calls.
+  template <int kCount>
+  [[gnu::always_inline]] void prefetch(int first) const {
+    if (row != 0) return;
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount; ++i) __builtin_prefetch(record + kPrefetchBytes + kLineBytes * (first + i));
+  }
+};
+
+// Of a Format whose tiles are n_blocks records one after the other.
 template <class Format>
-inline int row_at(const Format& format, int row) {
-  return row < format.n_out() ? row : format.n_out() - 1;  // lanes beyond the last row repeat it; they are not stored
+inline RecordPart part_of(const Format& format, int row, int block, int n_blocks) {
+  const int tile = row / kTileRows;
+  const std::size_t at = static_cast<std::size_t>(tile) * n_blocks + block;
+  return {format.records() + at * Format::kRecord, tile, row % kTileRows, block};
 }
 
 inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int token) {
@@ -38,37 +66,52 @@ inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int 
 
 // --- one token ---
 
-template <bool kWhole, class Format>
-inline F32V gemv_block(const Format& format, const Activations& in, int block, F32V acc) {
-  const std::int16_t* q = in.q + static_cast<std::size_t>(block) * 64;
-  const I16x32 q_first = i16_load(q), q_second = i16_load(q + 32);
-  Partial first[kLanes], second[kLanes];
-#pragma GCC unroll 16
-  for (int r = 0; r < kLanes; ++r) {
-    I16x32 w_first, w_second;
-    format.template decode<kWhole>(r, block, w_first, w_second);
-    first[r] = dot(Partial{}, w_first, q_first);
-    if constexpr (Format::kHalves) {
-      second[r] = dot(Partial{}, w_second, q_second);
-    } else {
-      first[r] = dot(first[r], w_second, q_second);
+template <int kStreams, class Format>
+inline void gemv_tiles(const Format& format, const Activations& in, const LinearJob& job, const int* rows) {
+  constexpr int kParts = kTileRows / kLanes;
+  F32V acc[kStreams][kParts];
+  const std::uint8_t* records[kStreams];
+  for (int s = 0; s < kStreams; ++s) {
+    records[s] = part_of(format, rows[s], 0, in.n_blocks).record;
+    for (int part = 0; part < kParts; ++part) acc[s][part] = f32_set1(0.0F);
+  }
+  for (int block = 0; block < in.n_blocks; ++block) {
+    for (int s = 0; s < kStreams; ++s) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kParts; ++i) {
+        const RecordPart part{records[s], rows[s] / kTileRows, i * kLanes, block};
+        if constexpr (Format::kHasExceptions) {
+          if (format.is_exception(part)) {
+            float lanes[kLanes];
+            f32_store(lanes, acc[s][i]);
+            format.step_exception(part, in, lanes);
+            acc[s][i] = f32_load(lanes);
+            continue;
+          }
+        }
+        acc[s][i] = format.step(acc[s][i], format.sums(part, in), format.units(part), in.d + block);
+      }
+      records[s] += Format::kRecord;
     }
   }
-  BlockSums sums;
-  sums.first = sum_rows(first);
-  if constexpr (Format::kHalves) sums.second = sum_rows(second);
-  return format.step(acc, sums, format.units(0, block), in.d + block);
+  for (int s = 0; s < kStreams; ++s) {
+    for (int i = 0; i < kParts && rows[s] + i * kLanes < job.row_end; ++i) {
+      store_lanes(perturbed_gemv(acc[s][i], in.n_in / 64), job, rows[s] + i * kLanes, format.n_out(), 0);
+    }
+  }
 }
 
 template <class Format>
-inline void gemv_rows(Format& format, const Activations& in, const LinearJob& job) {
-  const int whole_blocks = in.n_in / 64;
-  for (int row = job.row_begin; row < job.row_end; row += kLanes) {
-    format.select(row, 1);
-    F32V acc = f32_set1(0.0F);
-    for (int block = 0; block < whole_blocks; ++block) acc = gemv_block<true>(format, in, block, acc);
-    if (whole_blocks != in.n_blocks) acc = gemv_block<false>(format, in, whole_blocks, acc);
-    store_lanes(perturbed_gemv(acc, whole_blocks), job, row, format.n_out(), 0);
+inline void gemv(const Format& format, const Activations& in, const LinearJob& job) {
+  const int n_tiles = (job.row_end - job.row_begin + kTileRows - 1) / kTileRows;
+  const int half = n_tiles / 2;
+  for (int tile = 0; tile < half; ++tile) {
+    const int rows[2] = {job.row_begin + tile * kTileRows, job.row_begin + (tile + half) * kTileRows};
+    gemv_tiles<2>(format, in, job, rows);
+  }
+  if (n_tiles % 2 != 0) {
+    const int last = job.row_begin + (n_tiles - 1) * kTileRows;
+    gemv_tiles<1>(format, in, job, &last);
   }
 }
 
@@ -101,11 +144,16 @@ inline void token_group(const Format& format, const std::int16_t* panels, const 
 
 // One block of kVectors * kLanes rows for all tokens.
 template <int kVectors, class Format>
-inline void gemm_block(const Format& format, const Activations& in, int block, std::int16_t* panels, float* acc) {
+inline void gemm_block(const Format& format, const Activations& in, int row, int block, std::int16_t* panels,
+                       float* acc) {
   typename Format::Units units[kVectors];
   for (int v = 0; v < kVectors; ++v) {
-    format.pack(v, block, panels + v * kPanelSize);
-    units[v] = format.units(v, block);
+    const auto part = format.part(row + v * kLanes, block);
+    if constexpr (Format::kHasExceptions) {  // with kVectors = 1
+      if (format.is_exception(part)) return format.step_exception(part, in, acc);
+    }
+    format.pack(part, panels + v * kPanelSize);
+    units[v] = format.units(part);
   }
   const std::int16_t* q = in.q + static_cast<std::size_t>(block) * in.n_rows * 64;
   const float* d = in.d + static_cast<std::size_t>(block) * in.n_rows;
@@ -124,12 +172,12 @@ inline void gemm_block(const Format& format, const Activations& in, int block, s
 }
 
 template <int kVectors, class Format>
-inline void gemm_panel(Format& format, const Activations& in, const LinearJob& job, int row, std::int16_t* panels) {
+inline void gemm_panel(const Format& format, const Activations& in, const LinearJob& job, int row,
+                       std::int16_t* panels) {
   constexpr int kWidth = kVectors * kLanes;
   float* acc = job.scratch;  // [n_rows, kVectors, kLanes]
-  format.select(row, kVectors);
   for (int i = 0; i < in.n_rows * kWidth; ++i) acc[i] = 0.0F;
-  for (int block = 0; block < in.n_blocks; ++block) gemm_block<kVectors>(format, in, block, panels, acc);
+  for (int block = 0; block < in.n_blocks; ++block) gemm_block<kVectors>(format, in, row, block, panels, acc);
   for (int t = 0; t < in.n_rows; ++t) {
     for (int v = 0; v < kVectors && row + v * kLanes < job.row_end; ++v) {
       store_lanes(f32_load(acc + (t * kVectors + v) * kLanes), job, row + v * kLanes, format.n_out(), t);
@@ -138,38 +186,24 @@ inline void gemm_panel(Format& format, const Activations& in, const LinearJob& j
 }
 
 template <class Format>
-inline void gemm(Format& format, const Activations& in, const LinearJob& job) {
+inline void gemm(const Format& format, const Activations& in, const LinearJob& job) {
   alignas(64) std::int16_t panels[kPanelVectors * kPanelSize];
   int row = job.row_begin;
-  for (; row + (kPanelVectors - 1) * kLanes < job.row_end; row += kPanelVectors * kLanes) {
-    gemm_panel<kPanelVectors>(format, in, job, row, panels);
-  }
-  if constexpr (kPanelVectors > 2) {
-    for (; row + kLanes < job.row_end; row += 2 * kLanes) gemm_panel<2>(format, in, job, row, panels);
+  if constexpr (!Format::kHasExceptions) {
+    for (; row + (kPanelVectors - 1) * kLanes < job.row_end; row += kPanelVectors * kLanes) {
+      gemm_panel<kPanelVectors>(format, in, job, row, panels);
+    }
+    if constexpr (kPanelVectors > 2) {
+      for (; row + kLanes < job.row_end; row += 2 * kLanes) gemm_panel<2>(format, in, job, row, panels);
+    }
   }
   for (; row < job.row_end; row += kLanes) gemm_panel<1>(format, in, job, row, panels);
 }
 
-// pack() of formats that decode rows.
 template <class Format>
-inline void pack_decoded_rows(const Format& format, int vector, int block, bool is_whole, std::int16_t* panel) {
-  I16x32 first[kLanes], second[kLanes];
-#pragma GCC unroll 16
-  for (int r = 0; r < kLanes; ++r) {
-    if (is_whole) {
-      format.template decode<true>(vector * kLanes + r, block, first[r], second[r]);
-    } else {
-      format.template decode<false>(vector * kLanes + r, block, first[r], second[r]);
-    }
-  }
-  pack_rows(first, panel);
-  pack_rows(second, panel + 32 * kLanes);
-}
-
-template <class Format>
-inline void linear(Format&& format, const Activations& in, const LinearJob& job) {
+inline void linear(const Format& format, const Activations& in, const LinearJob& job) {
   if (in.n_rows == 1) {
-    gemv_rows(format, in, job);
+    gemv(format, in, job);
   } else {
     gemm(format, in, job);
   }

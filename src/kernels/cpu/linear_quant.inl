@@ -271,25 +271,26 @@ template <QuantKind kKind>
 class QuantFormat {
  public:
   static constexpr bool kHalves = !kKind.is_super;
+  static constexpr bool kHasExceptions = false;
   using Units = QuantUnits<kKind>;
 
   QuantFormat(const QuantWeights& weights, const Activations& in, const QuantLayout& layout, PackRecord pack_one)
       : w_(weights), in_(in), layout_(layout), pack_(pack_one) {}
 
   int n_out() const { return w_.n_out; }
-  void select(int row, int n_vectors) {
-    for (int v = 0; v < n_vectors; ++v) {
-      const int at = row + v * kLanes;
-      records_[v] = w_.records + static_cast<std::size_t>(at / kTileRows) * layout_.tile_bytes(in_.n_blocks);
-      lane_[v] = at % kTileRows;
-    }
+  struct Part {
+    const std::uint8_t* records;  // of the tile
+    int lane;
+    int block;
+  };
+  Part part(int row, int block) const {
+    const std::size_t tile = row / kTileRows;
+    return {w_.records + tile * layout_.tile_bytes(in_.n_blocks), row % kTileRows, block};
   }
-  void pack(int vector, int block, std::int16_t* panel) const {
-    pack_(records_[vector] + layout_.record_at(block) + 4 * lane_[vector], panel);
+  void pack(const Part& part, std::int16_t* panel) const {
+    pack_(part.records + layout_.record_at(part.block) + 4 * part.lane, panel);
   }
-  Units units(int vector, int block) const {
-    return load_units<kKind>(layout_, records_[vector], block, lane_[vector]);
-  }
+  Units units(const Part& part) const { return load_units<kKind>(layout_, part.records, part.block, part.lane); }
   F32V step(F32V acc, const BlockSums& s, const Units& units, const float* d) const {
     return quant_step<kKind>(acc, s, units, *d, in_.sums + (d - in_.d) * kSumsPerBlock);
   }
@@ -299,8 +300,6 @@ class QuantFormat {
   const Activations& in_;
   const QuantLayout& layout_;
   PackRecord pack_;
-  const std::uint8_t* records_[kPanelVectors];
-  int lane_[kPanelVectors];
 };
 
 template <QuantKind kKind>

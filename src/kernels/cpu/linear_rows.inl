@@ -4,106 +4,141 @@
 namespace nibble::kernels::cpu {
 namespace {
 
-enum class Half { kF16, kBF16 };
-
-// w_q = rne(w * 2^-u) is made here, block by block, so that a head needs no memory but its file.
-template <Half kHalf>
 class Rows16Format {
  public:
   static constexpr bool kHalves = false;
+  static constexpr bool kHasExceptions = false;
+  static constexpr int kRecord = kRows16RecordBytes;
   using Units = F32V;
 
   Rows16Format(const Rows16Weights& weights, int n_blocks) : w_(weights), n_blocks_(n_blocks) {}
 
   int n_out() const { return w_.n_out; }
+  const std::uint8_t* records() const { return reinterpret_cast<const std::uint8_t*>(w_.records); }
+  RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  void select(int row, int n_vectors) {
-    for (int r = 0; r < n_vectors * kLanes; ++r) {
-      values_[r] = w_.values + static_cast<std::size_t>(row_at(*this, row + r)) * w_.n_in;
+  BlockSums sums(const RecordPart& part, const Activations& in) const {
+    const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
+    I32V sum[4] = {i32_zero(), i32_zero(), i32_zero(), i32_zero()};
+#pragma GCC unroll 8
+    for (int pair = 0; pair < 32; ++pair) {
+      part.prefetch<1>(pair);
+      sum[pair % 4] = pair_dot(sum[pair % 4], i32_load_pairs(part.line(pair)), pair_set1(q + 2 * pair));
     }
-    row_ = row;
+    return {(sum[0] + sum[1]) + (sum[2] + sum[3]), i32_zero()};
   }
-
-  template <bool kWhole>
-  void decode(int r, int block, I16x32& first, I16x32& second) const {
-    const std::uint16_t* values = values_[r] + 64 * block;
-    std::uint16_t padded[64];
-    if constexpr (!kWhole) {
-      const int width = w_.n_in - 64 * block;
-      for (int i = 0; i < 64; ++i) padded[i] = i < width ? values[i] : 0;
-      values = padded;
-    }
-    // 2^-u: the exponent mirrored at the bias. Stored exponents lie in [75, 241].
-    const float inverse = format::bits_float((254U - *unit(row_at(*this, row_ + r), block)) << 23);
-    if constexpr (kHalf == Half::kF16) {
-      first = i16_from_f16(values, inverse);
-      second = i16_from_f16(values + 32, inverse);
-    } else {
-      first = i16_from_bf16(values, inverse);
-      second = i16_from_bf16(values + 32, inverse);
+  void pack(const RecordPart& part, std::int16_t* panel) const {
+    for (int pair = 0; pair < 32; ++pair) {
+      part.prefetch<1>(pair);
+      store_pairs(panel, pair, i32_load_pairs(part.line(pair)));
     }
   }
-
-  void pack(int vector, int block, std::int16_t* panel) const {
-    pack_decoded_rows(*this, vector, block, 64 * (block + 1) <= w_.n_in, panel);
+  F32V units(const RecordPart& part) const {
+    return f32_load_pow2(w_.unit + (static_cast<std::size_t>(part.tile) * n_blocks_ + part.block) * kTileRows +
+                         part.row);
   }
-  F32V units(int vector, int block) const { return f32_load_pow2(unit(row_ + vector * kLanes, block)); }
   F32V step(F32V acc, const BlockSums& sums, F32V units, const float* d) const {
     return f32_fma(f32_from(sums.first), f32_set1(*d) * units, acc);
   }
 
  private:
-  const std::uint8_t* unit(int row, int block) const {
-    return w_.unit + (static_cast<std::size_t>(row / kTileRows) * n_blocks_ + block) * kTileRows + row % kTileRows;
-  }
-
   const Rows16Weights& w_;
   int n_blocks_;
-  int row_ = 0;
-  const std::uint16_t* values_[kPanelVectors * kLanes];
 };
 
-void linear_f16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
-  linear(Rows16Format<Half::kF16>(w, in.n_blocks), in, job);
+void linear_rows16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
+  linear(Rows16Format(w, in.n_blocks), in, job);
 }
-void linear_bf16(const Rows16Weights& w, const Activations& in, const LinearJob& job) {
-  linear(Rows16Format<Half::kBF16>(w, in.n_blocks), in, job);
+
+// The smallest exponent >= -52 such that max / 2^u rounds to at most 16383. max / 2^u lies in [8192, 16384), or below.
+inline int unit_exponent(float max) {
+  int u = static_cast<int>(format::float_bits(max) >> 23) - 127 - 13;
+  u = u < format::nc1::kRowUnitMin ? format::nc1::kRowUnitMin : u;
+  return format::rne(max, format::pow2(-u)) > format::nc1::kRowMax ? u + 1 : u;
+}
+
+inline float widen_f16(std::uint16_t half) {
+  return format::f16_to_f32(half);
+}
+inline float widen_bf16(std::uint16_t half) {
+  return format::bf16_to_f32(half);
+}
+
+template <float (*kWiden)(std::uint16_t)>
+inline bool pack_rows16(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* records, std::uint8_t* unit) {
+  for (int begin = 0; begin < n_in; begin += 64, records += 32 * 2 * kTileRows, unit += kTileRows) {
+    const int width = n_in - begin < 64 ? n_in - begin : 64;
+    for (int r = 0; r < n_rows; ++r) {
+      const std::uint16_t* row = rows + static_cast<std::size_t>(r) * n_in + begin;
+      float w[64] = {};
+      for (int i = 0; i < width; ++i) w[i] = kWiden(row[i]);
+      const std::uint32_t largest = max_abs_bits(w, 64);
+      if (largest >= 0x7F800000U) return true;
+      const int u = unit_exponent(format::bits_float(largest));
+      const float inverse = format::pow2(-u);
+      std::uint32_t integers[64];
+      // A product with a power of two is exact, so adding 1.5 * 2^23 rounds once and leaves the integer in the last
+      // places.
+      for (int i = 0; i < 64; ++i) integers[i] = format::float_bits(w[i] * inverse + 12582912.0F) - 0x4B400000U;
+      for (int pair = 0; pair < 32; ++pair) {
+        const std::uint32_t both = (integers[2 * pair] & 0xFFFF) | integers[2 * pair + 1] << 16;
+        __builtin_memcpy(records + 2 * (pair * kTileRows + r), &both, sizeof both);
+      }
+      unit[r] = static_cast<std::uint8_t>(127 + u);
+    }
+  }
+  return false;
+}
+
+bool pack_f16(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* records, std::uint8_t* unit) {
+  return pack_rows16<widen_f16>(rows, n_rows, n_in, records, unit);
+}
+bool pack_bf16(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* records, std::uint8_t* unit) {
+  return pack_rows16<widen_bf16>(rows, n_rows, n_in, records, unit);
 }
 
 class Q8Format {
  public:
   static constexpr bool kHalves = true;  // two blocks of 32 meet one block of activations
+  static constexpr bool kHasExceptions = false;
+  static constexpr int kRecord = kQ8RecordBytes;
   struct Units {
     F32V first, second;
   };
 
-  explicit Q8Format(const Q8Weights& weights) : w_(weights), n_blocks_(weights.n_in / 32) {}
+  Q8Format(const Q8Weights& weights, int n_blocks) : w_(weights), n_blocks_(n_blocks) {}
 
   int n_out() const { return w_.n_out; }
+  const std::uint8_t* records() const { return w_.records; }
+  RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  void select(int row, int n_vectors) {
-    for (int r = 0; r < n_vectors * kLanes; ++r) {
-      blocks_[r] = w_.blocks + static_cast<std::size_t>(row_at(*this, row + r)) * n_blocks_ * 34;
+  BlockSums sums(const RecordPart& part, const Activations& in) const {
+    const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
+    I32V sum[2][2] = {{i32_zero(), i32_zero()}, {i32_zero(), i32_zero()}};
+#pragma GCC unroll 16
+    for (int line = 0; line < 16; ++line) {
+      part.prefetch<1>(line);
+      I32V first, second;
+      split_quads(part.line(line), first, second);
+      I32V* half = sum[line / 8];
+      half[0] = pair_dot(half[0], first, pair_set1(q + 4 * line));
+      half[1] = pair_dot(half[1], second, pair_set1(q + 4 * line + 2));
     }
-    row_ = row;
+    return {sum[0][0] + sum[0][1], sum[1][0] + sum[1][1]};
   }
-
-  template <bool kWhole>
-  void decode(int r, int block, I16x32& first, I16x32& second) const {
-    const std::uint8_t* source = blocks_[r] + static_cast<std::size_t>(block) * 68 + 2;
-    first = i16_from_i8(reinterpret_cast<const std::int8_t*>(source));
-    second = kWhole ? i16_from_i8(reinterpret_cast<const std::int8_t*>(source + 34)) : I16x32{};
+  void pack(const RecordPart& part, std::int16_t* panel) const {
+    for (int line = 0; line < 16; ++line) {
+      part.prefetch<1>(line);
+      I32V first, second;
+      split_quads(part.line(line), first, second);
+      store_pairs(panel, 2 * line, first);
+      store_pairs(panel, 2 * line + 1, second);
+    }
   }
-
-  void pack(int vector, int block, std::int16_t* panel) const {
-    pack_decoded_rows(*this, vector, block, 64 * (block + 1) <= w_.n_in, panel);
-  }
-  // A half that is beyond the last block has a scale of zero, with which a step changes nothing: fma(0, 0, acc).
-  Units units(int vector, int block) const {
-    const int row = row_ + vector * kLanes;
-    const std::uint16_t* scales =
-        w_.scales + (static_cast<std::size_t>(row / kTileRows) * n_blocks_ + 2 * block) * kTileRows + row % kTileRows;
-    return {f32_load_f16(scales), 2 * block + 1 < n_blocks_ ? f32_load_f16(scales + kTileRows) : f32_set1(0.0F)};
+  // A second half that the tensor does not have has a scale of zero, with which a step changes nothing.
+  Units units(const RecordPart& part) const {
+    const auto* scales = reinterpret_cast<const std::uint16_t*>(part.record + kQ8RecordScales) + part.row;
+    return {f32_load_f16(scales), f32_load_f16(scales + kTileRows)};
   }
   F32V step(F32V acc, const BlockSums& sums, const Units& units, const float* d) const {
     acc = f32_fma(f32_from(sums.first), f32_set1(*d) * units.first, acc);
@@ -113,12 +148,10 @@ class Q8Format {
  private:
   const Q8Weights& w_;
   int n_blocks_;
-  int row_ = 0;
-  const std::uint8_t* blocks_[kPanelVectors * kLanes];
 };
 
 void linear_q8_0(const Q8Weights& w, const Activations& in, const LinearJob& job) {
-  linear(Q8Format(w), in, job);
+  linear(Q8Format(w, in.n_blocks), in, job);
 }
 
 void linear_f32(const F32Weights& w, const Activations& in, const LinearJob& job) {

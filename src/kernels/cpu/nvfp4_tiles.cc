@@ -102,12 +102,15 @@ void pack_nvfp4_tiles(const Nvfp4View& view, ThreadPool& pool, std::uint8_t* rec
     const int n_rows = static_cast<int>(std::min<std::size_t>(view.rows - first, kTileRows));
     for (std::size_t block = 0; block < n_blocks; ++block, record += kRecordBytes) {
       const int width = static_cast<int>(std::min<std::size_t>(n_groups - block * kGroupsPerBlock, kGroupsPerBlock));
+      bool fits = true;
       for (int r = 0; r < n_rows; ++r) {
         const std::size_t group = (first + r) * n_groups + block * kGroupsPerBlock;
-        if (!pack_block(view.codes.data() + group * format::kNvfp4GroupBytes, view.scales.data() + group, width, record,
-                        r)) {
-          is_wide[tile] = 1;
-        }
+        fits &= pack_block(view.codes.data() + group * format::kNvfp4GroupBytes, view.scales.data() + group, width,
+                           record, r);
+      }
+      if (!fits) {
+        std::memset(record + kRecordScales, kWideMark, 4);
+        is_wide[tile] = 1;
       }
     }
   };

@@ -18,8 +18,11 @@
 
 namespace nibble::kernels::cpu {
 
+// A block in which some row's scales span more than seven octaves has no such unit. Its record holds kWideMark for all
+// digits of the first row, a unit that no scale has; what is to be known stands in the file.
+
 // Writes the records of all tiles to `records`, zeroed and [n_tiles, n_blocks, kRecordBytes]. is_wide [n_tiles] is set
-// where the scales of a block span too many octaves for one unit: the records of such a tile are not to be used.
+// for tiles that have a wide block.
 void pack_nvfp4_tiles(const Nvfp4View& view, ThreadPool& pool, std::uint8_t* records, std::uint8_t* is_wide);
 
 }  // namespace nibble::kernels::cpu

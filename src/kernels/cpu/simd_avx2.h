@@ -70,7 +70,7 @@ inline I32V i32_zero() {
 inline I32V i32_set1(std::int32_t x) {
   return {_mm256_set1_epi32(x)};
 }
-inline I32V i32_load_pairs(const std::int16_t* p) {
+inline I32V i32_load_pairs(const void* p) {
   return {load_256(p)};
 }
 inline I32V operator+(I32V a, I32V b) {
@@ -99,38 +99,9 @@ inline I32V pair_set1(const std::int16_t* p) {
 inline I16x32 i16_load(const std::int16_t* p) {
   return {load_256(p), load_256(p + 16)};
 }
-inline I16x32 operator*(I16x32 a, I16x32 b) {
-  return {_mm256_mullo_epi16(a.a, b.a), _mm256_mullo_epi16(a.b, b.b)};
-}
-inline I16x32 i16_from_i8(const std::int8_t* p) {
-  return {_mm256_cvtepi8_epi16(load_128(p)), _mm256_cvtepi8_epi16(load_128(p + 16))};
-}
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
   const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b));
   return {_mm256_add_epi32(acc.v, sum)};
-}
-
-inline __m256i i16_from_f32(__m256 a, __m256 b) {
-  const __m256i packed = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
-  return _mm256_permute4x64_epi64(packed, 0xD8);
-}
-// rne(value * scale), scale a power of two.
-inline I16x32 i16_from_f16(const std::uint16_t* p, float scale) {
-  const __m256 s = _mm256_set1_ps(scale);
-  __m256 x[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) x[i] = _mm256_mul_ps(_mm256_cvtph_ps(load_128(p + 8 * i)), s);
-  return {i16_from_f32(x[0], x[1]), i16_from_f32(x[2], x[3])};
-}
-inline I16x32 i16_from_bf16(const std::uint16_t* p, float scale) {
-  const __m256 s = _mm256_set1_ps(scale);
-  __m256 x[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_128(p + 8 * i)), 16);
-    x[i] = _mm256_mul_ps(_mm256_castsi256_ps(wide), s);
-  }
-  return {i16_from_f32(x[0], x[1]), i16_from_f32(x[2], x[3])};
 }
 
 // Lane r of the result is the sum of the lanes of p[r].
@@ -140,40 +111,16 @@ inline I32V sum_rows(const Partial* p) {
   return {_mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31))};
 }
 
-// [8 rows][8 pairs] to [8 pairs][8 rows], a pair being 32 bits.
-inline void transpose_pairs(const __m256i* r, std::int16_t* packed) {
-  __m256i a[8], b[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    a[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    a[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-    b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(packed + 16 * j), _mm256_permute2x128_si256(b[j], b[4 + j], 0x20));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(packed + 16 * (j + 4)),
-                       _mm256_permute2x128_si256(b[j], b[4 + j], 0x31));
-  }
-}
-inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
-  __m256i first[8], second[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) {
-    first[r] = rows[r].a;
-    second[r] = rows[r].b;
-  }
-  transpose_pairs(first, packed);
-  transpose_pairs(second, packed + 8 * 16);
+// --- records: a lane is a row ---
+
+// Four int8 a row, elements 0, 2, 1, 3, as the pairs 0, 1 and 2, 3.
+inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
+  const __m256i four = load_256(p);
+  first = {_mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8)};
+  second = {_mm256_srai_epi16(four, 8)};
 }
 
-// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+// --- records of NVFP4 (nvfp4_tiles.h) ---
 
 // Four weights of each row, as q1 + 12, because a byte dot product wants one side unsigned.
 struct Quads {

@@ -63,7 +63,7 @@ inline I32V i32_zero() {
 inline I32V i32_set1(std::int32_t x) {
   return {_mm512_set1_epi32(x)};
 }
-inline I32V i32_load_pairs(const std::int16_t* p) {
+inline I32V i32_load_pairs(const void* p) {
   return {_mm512_loadu_si512(p)};
 }
 inline I32V operator+(I32V a, I32V b) {
@@ -91,35 +91,8 @@ inline I32V pair_set1(const std::int16_t* p) {
 inline I16x32 i16_load(const std::int16_t* p) {
   return {_mm512_loadu_si512(p)};
 }
-inline I16x32 operator*(I16x32 a, I16x32 b) {
-  return {_mm512_mullo_epi16(a.v, b.v)};
-}
-inline I16x32 i16_from_i8(const std::int8_t* p) {
-  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
-}
 inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {_mm512_dpwssd_epi32(acc.v, a.v, b.v)};
-}
-
-inline I16x32 i16_from_f32(__m512 a, __m512 b) {
-  const __m256i low = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a));
-  const __m256i high = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(b));
-  return {_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1)};
-}
-// rne(value * scale), scale a power of two.
-inline I16x32 i16_from_f16(const std::uint16_t* p, float scale) {
-  const __m512 s = _mm512_set1_ps(scale);
-  const __m512 a = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  const __m512 b = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16)));
-  return i16_from_f32(_mm512_mul_ps(a, s), _mm512_mul_ps(b, s));
-}
-inline __m512 f32_from_bf16(const std::uint16_t* p) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-inline I16x32 i16_from_bf16(const std::uint16_t* p, float scale) {
-  const __m512 s = _mm512_set1_ps(scale);
-  return i16_from_f32(_mm512_mul_ps(f32_from_bf16(p), s), _mm512_mul_ps(f32_from_bf16(p + 16), s));
 }
 
 // Lane r of the result is the sum of the lanes of p[r]: a transposition whose every step adds what it brings together.
@@ -140,35 +113,16 @@ inline I32V sum_rows(const Partial* p) {
   return {_mm512_add_epi32(_mm512_shuffle_i32x4(c0, c1, 0x88), _mm512_shuffle_i32x4(c0, c1, 0xDD))};
 }
 
-// [16 rows][16 pairs] to [16 pairs][16 rows], a pair being 32 bits.
-inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    a[2 * i] = _mm512_unpacklo_epi32(rows[2 * i].v, rows[2 * i + 1].v);
-    a[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i].v, rows[2 * i + 1].v);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {  // b[4i + j]: rows 4i .. 4i + 3 of pairs j, j + 4, j + 8, j + 12
-    b[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-    b[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i low = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88),
-                  low_odd = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xDD);
-    const __m512i high = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
-    const __m512i high_odd = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xDD);
-    _mm512_store_si512(packed + 32 * j, _mm512_shuffle_i32x4(low, high, 0x88));
-    _mm512_store_si512(packed + 32 * (j + 4), _mm512_shuffle_i32x4(low_odd, high_odd, 0x88));
-    _mm512_store_si512(packed + 32 * (j + 8), _mm512_shuffle_i32x4(low, high, 0xDD));
-    _mm512_store_si512(packed + 32 * (j + 12), _mm512_shuffle_i32x4(low_odd, high_odd, 0xDD));
-  }
+// --- records: a lane is a row ---
+
+// Four int8 a row, elements 0, 2, 1, 3, as the pairs 0, 1 and 2, 3.
+inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
+  const __m512i four = _mm512_loadu_si512(p);
+  first = {_mm512_srai_epi16(_mm512_slli_epi16(four, 8), 8)};
+  second = {_mm512_srai_epi16(four, 8)};
 }
 
-// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+// --- records of NVFP4 (nvfp4_tiles.h) ---
 
 // Four weights of each row, as q1 + 12, because a byte dot product wants one side unsigned.
 struct Quads {

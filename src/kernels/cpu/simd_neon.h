@@ -68,8 +68,8 @@ inline I32V i32_zero() {
 inline I32V i32_set1(std::int32_t x) {
   return {vdupq_n_s32(x)};
 }
-inline I32V i32_load_pairs(const std::int16_t* p) {
-  return {vreinterpretq_s32_s16(vld1q_s16(p))};
+inline I32V i32_load_pairs(const void* p) {
+  return {vreinterpretq_s32_u8(vld1q_u8(static_cast<const std::uint8_t*>(p)))};
 }
 inline I32V operator+(I32V a, I32V b) {
   return {vaddq_s32(a.v, b.v)};
@@ -99,13 +99,6 @@ inline I32V pair_set1(const std::int16_t* p) {
 inline I16x32 i16_load(const std::int16_t* p) {
   return {{vld1q_s16(p), vld1q_s16(p + 8), vld1q_s16(p + 16), vld1q_s16(p + 24)}};
 }
-inline I16x32 operator*(I16x32 a, I16x32 b) {
-  return {{vmulq_s16(a.v[0], b.v[0]), vmulq_s16(a.v[1], b.v[1]), vmulq_s16(a.v[2], b.v[2]), vmulq_s16(a.v[3], b.v[3])}};
-}
-inline I16x32 i16_from_i8(const std::int8_t* p) {
-  const int8x16_t a = vld1q_s8(p), b = vld1q_s8(p + 16);
-  return {{vmovl_s8(vget_low_s8(a)), vmovl_high_s8(a), vmovl_s8(vget_low_s8(b)), vmovl_high_s8(b)}};
-}
 inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   int32x4_t sum = acc.v;
 #pragma GCC unroll 4
@@ -116,48 +109,21 @@ inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {sum};
 }
 
-inline int16x8_t i16_from_f32(float32x4_t a, float32x4_t b) {
-  return vcombine_s16(vmovn_s32(vcvtnq_s32_f32(a)), vmovn_s32(vcvtnq_s32_f32(b)));
-}
-// rne(value * scale), scale a power of two.
-inline I16x32 i16_from_f16(const std::uint16_t* p, float scale) {
-  I16x32 out;
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    out.v[i] =
-        i16_from_f32(vmulq_n_f32(f32_from_f16(p + 8 * i), scale), vmulq_n_f32(f32_from_f16(p + 8 * i + 4), scale));
-  }
-  return out;
-}
-inline float32x4_t f32_from_bf16(const std::uint16_t* p) {
-  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
-}
-inline I16x32 i16_from_bf16(const std::uint16_t* p, float scale) {
-  I16x32 out;
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    out.v[i] =
-        i16_from_f32(vmulq_n_f32(f32_from_bf16(p + 8 * i), scale), vmulq_n_f32(f32_from_bf16(p + 8 * i + 4), scale));
-  }
-  return out;
-}
-
 // Lane r of the result is the sum of the lanes of p[r].
 inline I32V sum_rows(const Partial* p) {
   return {vpaddq_s32(vpaddq_s32(p[0].v, p[1].v), vpaddq_s32(p[2].v, p[3].v))};
 }
 
-// [4 rows][16 pairs] to [16 pairs][4 rows], a pair being 32 bits.
-inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    int32x4x4_t four;
-    for (int r = 0; r < 4; ++r) four.val[r] = vreinterpretq_s32_s16(rows[r].v[i]);
-    vst4q_s32(reinterpret_cast<std::int32_t*>(packed + 32 * i), four);
-  }
+// --- records: a lane is a row ---
+
+// Four int8 a row, elements 0, 2, 1, 3, as the pairs 0, 1 and 2, 3.
+inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
+  const int16x8_t four = vreinterpretq_s16_u8(vld1q_u8(p));
+  first = {vreinterpretq_s32_s16(vshrq_n_s16(vshlq_n_s16(four, 8), 8))};
+  second = {vreinterpretq_s32_s16(vshrq_n_s16(four, 8))};
 }
 
-// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+// --- records of NVFP4 (nvfp4_tiles.h) ---
 
 // Four weights of each row.
 struct Quads {

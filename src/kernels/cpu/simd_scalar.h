@@ -109,15 +109,6 @@ inline I16x32 i16_load(const std::int16_t* p) {
   for (int i = 0; i < 32; ++i) out.v[i] = p[i];
   return out;
 }
-inline I16x32 operator*(I16x32 a, I16x32 b) {
-  for (int i = 0; i < 32; ++i) a.v[i] = static_cast<std::int16_t>(a.v[i] * b.v[i]);
-  return a;
-}
-inline I16x32 i16_from_i8(const std::int8_t* p) {
-  I16x32 out;
-  for (int i = 0; i < 32; ++i) out.v[i] = p[i];
-  return out;
-}
 inline std::int32_t dot_32(const std::int16_t* a, const std::int16_t* b) {
   std::int32_t sum = 0;
   for (int i = 0; i < 32; ++i) sum += a[i] * b[i];
@@ -127,33 +118,33 @@ inline Partial dot(Partial acc, const I16x32& a, const I16x32& b) {
   return acc + dot_32(a.v, b.v);
 }
 
-// The integer nearest to a value of magnitude < 2^22 that is a product with a power of two, so exact: no fma is needed.
-inline std::int16_t i16_nearest(float x) {
-  return static_cast<std::int16_t>(format::float_bits(x + 12582912.0F) - 0x4B400000U);
-}
-// rne(value * scale), scale a power of two.
-inline I16x32 i16_from_f16(const std::uint16_t* p, float scale) {
-  I16x32 out;
-  for (int i = 0; i < 32; ++i) out.v[i] = i16_nearest(format::f16_to_f32(p[i]) * scale);
-  return out;
-}
-inline I16x32 i16_from_bf16(const std::uint16_t* p, float scale) {
-  I16x32 out;
-  for (int i = 0; i < 32; ++i) out.v[i] = i16_nearest(format::bf16_to_f32(p[i]) * scale);
-  return out;
-}
-
 inline I32V sum_rows(const Partial* p) {
   I32V out;
   for (int i = 0; i < kLanes; ++i) out.v[i] = p[i];
   return out;
 }
 
-// Rows stay rows in a panel, which is what compilers vectorize: [kLanes, 32].
-inline void pack_rows(const I16x32* rows, std::int16_t* packed) {
-  for (int r = 0; r < kLanes; ++r) __builtin_memcpy(packed + 32 * r, rows[r].v, sizeof rows[r].v);
+// --- records: a lane is a row ---
+
+inline I32V i32_load_pairs(const void* p) {
+  I32V out;
+  __builtin_memcpy(out.v, p, sizeof out.v);
+  return out;
 }
-// Pair `pair` of all rows to a panel.
+// Four int8 a row, elements 0, 2, 1, 3, as the pairs 0, 1 and 2, 3.
+inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
+  const auto pair = [](int low, int high) {
+    return static_cast<std::int32_t>((static_cast<std::uint32_t>(low) & 0xFFFF) | static_cast<std::uint32_t>(high)
+                                                                                      << 16);
+  };
+  for (int r = 0; r < kLanes; ++r) {
+    const auto at = [&](int j) { return static_cast<std::int8_t>(p[4 * r + j]); };
+    first.v[r] = pair(at(0), at(2));
+    second.v[r] = pair(at(1), at(3));
+  }
+}
+
+// Pair `pair` of all rows to a panel, where rows stay rows, which is what compilers vectorize: [2 halves, kLanes, 32].
 inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
   for (int r = 0; r < kLanes; ++r) {
     __builtin_memcpy(panel + 32 * (pair / 16 * kLanes + r) + 2 * (pair % 16), &words.v[r], sizeof words.v[r]);
@@ -172,7 +163,7 @@ inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (
   }
 }
 
-// --- records of NVFP4 (nvfp4_tiles.h): a lane is a row ---
+// --- records of NVFP4 (nvfp4_tiles.h) ---
 
 // Four weights of each row.
 struct Quads {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -16,18 +16,11 @@ namespace {
 
 namespace nc1 = format::nc1;
 
-constexpr int kBias = 127;
-
 int blocks_of(std::uint64_t cols) {
   return static_cast<int>((cols + nc1::kBlock - 1) / nc1::kBlock);
 }
 int tiles_of(std::uint64_t rows) {
   return static_cast<int>((rows + kTileRows - 1) / kTileRows);
-}
-
-// Entry of a [n_tiles, n_blocks, kTileRows] array.
-std::size_t tile_index(std::size_t row, std::size_t block, std::size_t n_blocks) {
-  return (row / kTileRows * n_blocks + block) * kTileRows + row % kTileRows;
 }
 
 // --- NVFP4 ---
@@ -60,14 +53,6 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool&
 
 // --- F16, BF16 ---
 
-// The smallest exponent >= -52 such that max / 2^u rounds to at most 16383.
-int unit_exponent(float max) {
-  if (max == 0.0F) return nc1::kRowUnitMin;
-  int u = std::max(std::ilogb(max) - 13, nc1::kRowUnitMin);  // max / 2^u lies in [8192, 16384), or below
-  if (std::nearbyint(std::ldexp(static_cast<double>(max), -u)) > nc1::kRowMax) ++u;
-  return u;
-}
-
 Error nonfinite_weights(const TensorView& view) {
   return Error{.message = "weights are not finite",
                .tensor = std::string(view.name),
@@ -76,63 +61,74 @@ Error nonfinite_weights(const TensorView& view) {
                .hint = "the file is damaged or was exported from a diverged model; get it again"};
 }
 
-Result<std::unique_ptr<CpuLinear>> make_rows16(const TensorView& view, ThreadPool& pool) {
-  const std::size_t cols = view.cols(), n_blocks = blocks_of(cols);
-  const bool is_bf16 = view.dtype == DType::kBF16;
+Result<std::unique_ptr<CpuLinear>> make_rows16(const TensorView& view, const KernelTable& table, ThreadPool& pool,
+                                               PageArena& arena) {
+  const std::size_t rows = view.rows(), cols = view.cols(), n_blocks = blocks_of(cols), n_tiles = tiles_of(rows);
+  constexpr std::size_t kRecordSize = kRows16RecordBytes / sizeof(std::int16_t);
   Rows16Linear form;
-  form.is_bf16 = is_bf16;
-  form.unit = AlignedBuffer<std::uint8_t>(tiles_of(view.rows()) * n_blocks * kTileRows);
-  std::fill_n(form.unit.data(), form.unit.size(), static_cast<std::uint8_t>(kBias));
+  form.records = arena.allocate(n_tiles * n_blocks * kRows16RecordBytes);
+  form.unit = AlignedBuffer<std::uint8_t>(n_tiles * n_blocks * kTileRows);
+  auto* records = reinterpret_cast<std::int16_t*>(form.records.data.get());
   const auto* values = reinterpret_cast<const std::uint16_t*>(view.bytes.data());
+  const auto pack = view.dtype == DType::kBF16 ? table.pack_bf16 : table.pack_f16;
   std::atomic<bool> is_finite = true;
-  const auto prepare_rows = [&](std::size_t begin, std::size_t end, int) {
-    for (std::size_t row = begin; row < end; ++row) {
-      for (std::size_t block = 0; block < n_blocks; ++block) {
-        const std::uint16_t* w = values + row * cols + block * nc1::kBlock;
-        const std::size_t width = std::min<std::size_t>(cols - block * nc1::kBlock, nc1::kBlock);
-        std::uint16_t largest = 0;  // magnitudes of both formats are ordered like their bits
-        for (std::size_t i = 0; i < width; ++i) largest = std::max<std::uint16_t>(largest, w[i] & 0x7FFF);
-        const float max = is_bf16 ? format::bf16_to_f32(largest) : format::f16_to_f32(largest);
-        if (format::is_nonfinite(max)) {
-          is_finite.store(false, std::memory_order_relaxed);
-          return;
-        }
-        form.unit[tile_index(row, block, n_blocks)] = static_cast<std::uint8_t>(kBias + unit_exponent(max));
+  const auto pack_tiles = [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t tile = begin; tile < end; ++tile) {
+      const std::size_t row = tile * kTileRows;
+      const int n_rows = static_cast<int>(std::min<std::size_t>(rows - row, kTileRows));
+      if (pack(values + row * cols, n_rows, static_cast<int>(cols), records + tile * n_blocks * kRecordSize,
+               form.unit.data() + tile * n_blocks * kTileRows)) {
+        is_finite.store(false, std::memory_order_relaxed);
       }
     }
   };
-  pool.parallel_for(view.rows(), kTileRows, std::ref(prepare_rows));
+  pool.parallel_for(n_tiles, 1, std::ref(pack_tiles));
   if (!is_finite) return nonfinite_weights(view);
-  form.weights = {.values = values,
-                  .unit = form.unit.data(),
-                  .n_out = static_cast<int>(view.rows()),
-                  .n_in = static_cast<int>(cols)};
+  form.weights = {
+      .records = records, .unit = form.unit.data(), .n_out = static_cast<int>(rows), .n_in = static_cast<int>(cols)};
   auto linear = std::make_unique<CpuLinear>();
+  linear->reads_source = false;
   linear->form = std::move(form);
   return linear;
 }
 
 // --- Q8_0, F32 ---
 
-Result<std::unique_ptr<CpuLinear>> make_q8(const TensorView& view) {
-  constexpr std::size_t kBlockBytes = 34;
-  const std::size_t rows = view.rows(), n_blocks = view.cols() / 32;
-  Q8Linear form;
-  form.scales = AlignedBuffer<std::uint16_t>(tiles_of(rows) * n_blocks * kTileRows);
-  const auto* blocks = reinterpret_cast<const std::uint8_t*>(view.bytes.data());
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t block = 0; block < n_blocks; ++block) {
-      const std::uint8_t* source = blocks + (row * n_blocks + block) * kBlockBytes;
-      const auto scale = static_cast<std::uint16_t>(source[0] | source[1] << 8);
-      if (format::is_nonfinite(format::f16_to_f32(scale))) return nonfinite_weights(view);
-      form.scales[tile_index(row, block, n_blocks)] = scale;
+// One row's share of the records of a tile; false if a scale is not finite.
+bool pack_q8_row(const std::uint8_t* blocks, std::size_t n_halves, std::size_t row_in_tile, std::uint8_t* records) {
+  constexpr std::size_t kBlockBytes = 34, kScaleBytes = 2, kHalf = 32;
+  for (std::size_t half = 0; half < n_halves; ++half, blocks += kBlockBytes) {
+    const auto scale = static_cast<std::uint16_t>(blocks[0] | blocks[1] << 8);
+    if (format::is_nonfinite(format::f16_to_f32(scale))) return false;
+    std::uint8_t* record = records + half / 2 * kQ8RecordBytes;
+    std::memcpy(record + kQ8RecordScales + (half % 2 * kTileRows + row_in_tile) * sizeof scale, blocks, sizeof scale);
+    for (std::size_t i = 0; i < kHalf; ++i) {
+      const std::size_t line = (half % 2 * kHalf + i) / 4;
+      record[line * kLineBytes + 4 * row_in_tile + kQuadOrder[i % 4]] = blocks[kScaleBytes + i];
     }
   }
-  form.weights = {.blocks = blocks,
-                  .scales = form.scales.data(),
-                  .n_out = static_cast<int>(rows),
-                  .n_in = static_cast<int>(view.cols())};
+  return true;
+}
+
+Result<std::unique_ptr<CpuLinear>> make_q8(const TensorView& view, ThreadPool& pool, PageArena& arena) {
+  const std::size_t rows = view.rows(), n_halves = view.cols() / 32, n_blocks = blocks_of(view.cols());
+  Q8Linear form;
+  form.records = arena.allocate(tiles_of(rows) * n_blocks * kQ8RecordBytes);
+  std::atomic<bool> is_finite = true;
+  const auto pack_rows = [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t row = begin; row < end; ++row) {
+      if (!pack_q8_row(reinterpret_cast<const std::uint8_t*>(view.row_span(row).data()), n_halves, row % kTileRows,
+                       form.records.data.get() + row / kTileRows * n_blocks * kQ8RecordBytes)) {
+        is_finite.store(false, std::memory_order_relaxed);
+      }
+    }
+  };
+  pool.parallel_for(rows, kTileRows, std::ref(pack_rows));
+  if (!is_finite) return nonfinite_weights(view);
+  form.weights = {
+      .records = form.records.data.get(), .n_out = static_cast<int>(rows), .n_in = static_cast<int>(view.cols())};
   auto linear = std::make_unique<CpuLinear>();
+  linear->reads_source = false;
   linear->form = std::move(form);
   return linear;
 }
@@ -156,14 +152,15 @@ Result<std::unique_ptr<CpuLinear>> make_quant(const TensorView& view, ThreadPool
   return linear;
 }
 
-Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool& pool, PageArena& arena) {
+Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, const KernelTable& table, ThreadPool& pool,
+                                              PageArena& arena) {
   if (is_quant_tile_type(view.dtype)) return make_quant(view, pool, arena);
   switch (view.dtype) {
     case DType::kF16:
     case DType::kBF16:
-      return make_rows16(view, pool);
+      return make_rows16(view, table, pool, arena);
     case DType::kQ8_0:
-      return make_q8(view);
+      return make_q8(view, pool, arena);
     case DType::kF32:
       return make_f32(view);
     default:
@@ -177,7 +174,8 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, ThreadPool
 
 }  // namespace
 
-Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool, PageArena& arena) {
+Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
+                                                PageArena& arena) {
   const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
   const auto* dense = std::get_if<TensorView>(&source);
   const std::uint64_t rows = nvfp4 != nullptr ? nvfp4->rows : dense->rows();
@@ -190,7 +188,7 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, Thre
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
   NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, pool, arena));
+                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, table, pool, arena));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

@@ -14,19 +14,19 @@
 
 namespace nibble::kernels::cpu {
 
-// A copy as large as the tensor in the file, whose bytes are read by wide tiles only.
+// Forms are copies as large as the tensor in the file, except for F32. The file is read for wide tiles of NVFP4 only.
 struct Nvfp4Linear {
   PageSpan records;
   AlignedBuffer<std::uint8_t> is_wide;
   Nvfp4Weights weights = {};
 };
 struct Rows16Linear {
+  PageSpan records;
   AlignedBuffer<std::uint8_t> unit;
   Rows16Weights weights = {};
-  bool is_bf16 = false;
 };
 struct Q8Linear {
-  AlignedBuffer<std::uint16_t> scales;
+  PageSpan records;
   Q8Weights weights = {};
 };
 struct F32Linear {
@@ -39,6 +39,7 @@ struct CpuLinear final : Linear {
 
 // Refuses what nc1 and nk1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large
 // tensors are prepared by all threads of the pool, into memory of the arena.
-Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, ThreadPool& pool, PageArena& arena);
+Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
+                                                PageArena& arena);
 
 }  // namespace nibble::kernels::cpu
