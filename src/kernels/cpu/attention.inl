@@ -114,7 +114,7 @@ struct Split {
   int m;
   int r_sum;
   float e;
-  alignas(64) std::int32_t u[format::nc1::kSplit];
+  alignas(64) std::int16_t u[format::nc1::kSplit];  // even in number: a zero follows an odd one
 };
 
 // f32 sums of the exact chunks of 64, left to right, for keys [begin, begin + n) and up to kLanes - 1 beyond them,
@@ -178,11 +178,44 @@ inline bool split_weights(const AttentionJob& job, float query_scale, int begin,
   const float q_max = static_cast<float>(format::nc1::kProbabilityMax);
   const bool is_seen = w_max >= format::nc1::kTinyWeight;
   const float inverse = is_seen ? q_max / w_max : 0.0F;
-  for (int j = 0; j < n; ++j) split.u[j] = is_seen ? format::rne(w[j], inverse) : 0;
+  for (int j = 0; j < n; ++j) split.u[j] = static_cast<std::int16_t>(is_seen ? format::rne(w[j], inverse) : 0);
+  if (n % 2 != 0) split.u[n] = 0;
   split.m = m;
   split.r_sum = r_sum;
   split.e = is_seen ? w_max / q_max : 0.0F;
   return is_nan != 0;
+}
+
+// sums[i] = sum over n keys of u * v_i, for kDims dimensions. Two keys meet in one dot product of pairs.
+template <int kDims>
+inline void sum_values_of(const std::int8_t* values, int stride, const std::int16_t* u, int n, std::int32_t* sums) {
+  constexpr int kVectors = kDims / kLanes, kStep = 32 / kLanes;
+  I32V acc[kVectors];
+  for (int v = 0; v < kVectors; ++v) acc[v] = i32_zero();
+  for (int j = 0; j < n; j += 2) {
+    const std::int8_t* first = values + static_cast<std::size_t>(j) * stride;
+    const std::int8_t* second = j + 1 < n ? first + stride : first;  // whose u is 0
+    const I32V two = pair_set1(u + j);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; v += kStep) {
+      I32V pairs[kStep];
+      zip_int8(first + v * kLanes, second + v * kLanes, pairs);
+#pragma GCC unroll 8
+      for (int i = 0; i < kStep; ++i) acc[v + i] = pair_dot(acc[v + i], pairs[i], two);
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; v += kStep) store_zipped(sums + v * kLanes, acc + v);
+}
+
+inline void sum_values(const std::int8_t* values, int head_dim, const std::int16_t* u, int n, std::int32_t* sums) {
+  int i = 0;
+  for (; i + 64 <= head_dim; i += 64) sum_values_of<64>(values + i, head_dim, u, n, sums + i);
+  for (; i + 32 <= head_dim; i += 32) sum_values_of<32>(values + i, head_dim, u, n, sums + i);
+  for (; i < head_dim; ++i) {
+    sums[i] = 0;
+    for (int j = 0; j < n; ++j) sums[i] += u[j] * values[static_cast<std::size_t>(j) * head_dim + i];
+  }
 }
 
 inline void merge(const AttentionJob& job, const Split& split, const std::int32_t* a_sums, Running& run) {
@@ -220,12 +253,7 @@ bool attention(const AttentionJob& job) {
     Split split;
     split_scores(job, q, begin, n, scores);
     is_nonfinite |= split_weights(job, by.scale, begin, n, scores, split);
-    for (int i = 0; i < head_dim; ++i) a_sums[i] = 0;
-    for (int j = 0; j < n; ++j) {
-      const std::int8_t* v = job.values + static_cast<std::size_t>(begin + j) * head_dim;
-      const std::int32_t u = split.u[j];
-      for (int i = 0; i < head_dim; ++i) a_sums[i] += u * v[i];
-    }
+    sum_values(job.values + static_cast<std::size_t>(begin) * head_dim, head_dim, split.u, n, a_sums);
     if (begin == 0) run.m = split.m;
     merge(job, split, a_sums, run);
   }

@@ -66,6 +66,34 @@ inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int 
 
 // --- one token ---
 
+// The parts of a record from `first` on, kPartsAtOnce of them.
+template <class Format>
+inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc) {
+  RecordPart parts[kPartsAtOnce];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPartsAtOnce; ++p) {
+    parts[p] = first;
+    first.row += kLanes;
+  }
+  if constexpr (Format::kHasExceptions) {
+    if (format.is_exception(parts[0])) {
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        float lanes[kLanes];
+        f32_store(lanes, acc[p]);
+        format.step_exception(parts[p], in, lanes);
+        acc[p] = f32_load(lanes);
+      }
+      return;
+    }
+  }
+  BlockSums sums[kPartsAtOnce];
+  format.sums(parts, in, sums);
+#pragma GCC unroll 4
+  for (int p = 0; p < kPartsAtOnce; ++p) {
+    acc[p] = format.step(acc[p], sums[p], format.units(parts[p]), in.d + first.block);
+  }
+}
+
 template <int kStreams, class Format>
 inline void gemv_tiles(const Format& format, const Activations& in, const LinearJob& job, const int* rows) {
   constexpr int kParts = kTileRows / kLanes;
@@ -78,18 +106,8 @@ inline void gemv_tiles(const Format& format, const Activations& in, const Linear
   for (int block = 0; block < in.n_blocks; ++block) {
     for (int s = 0; s < kStreams; ++s) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kParts; ++i) {
-        const RecordPart part{records[s], rows[s] / kTileRows, i * kLanes, block};
-        if constexpr (Format::kHasExceptions) {
-          if (format.is_exception(part)) {
-            float lanes[kLanes];
-            f32_store(lanes, acc[s][i]);
-            format.step_exception(part, in, lanes);
-            acc[s][i] = f32_load(lanes);
-            continue;
-          }
-        }
-        acc[s][i] = format.step(acc[s][i], format.sums(part, in), format.units(part), in.d + block);
+      for (int i = 0; i < kParts; i += kPartsAtOnce) {
+        gemv_parts(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i);
       }
       records[s] += Format::kRecord;
     }

@@ -24,32 +24,44 @@ class Nvfp4Format {
   const std::uint8_t* records() const { return w_.records; }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  BlockSums sums(const RecordPart& part, const Activations& in) const {
-    part.prefetch<kRecord / kLineBytes>(0);
-    const PlaneBlock& planes = in.planes[part.block];
-    const GroupScales scales = group_scales(part.line(8));
-    I32V high = i32_zero(), low = i32_zero();
+  // Parts of a record together, as they meet the same activations.
+  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+    parts[0].template prefetch<kRecord / kLineBytes>(0);
+    const PlaneBlock& planes = in.planes[parts[0].block];
+    GroupScales scales[kPartsAtOnce];
+    ScaledSum high[kPartsAtOnce] = {}, low[kPartsAtOnce] = {};
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) scales[p] = group_scales(parts[p].line(8));
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroupsPerBlock; ++g) {
+      PlaneSum high_sum[kPartsAtOnce], low_sum[kPartsAtOnce];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        high_sum[p] = plane_sum(planes.high_start[g]);
+        low_sum[p] = plane_sum(planes.low_start[g]);
+      }
 #pragma GCC unroll 2
-    for (int pair = 0; pair < 2; ++pair) {
-      PlaneSum high_sum[2], low_sum[2];
+      for (int z = 0; z < 2; ++z) {
+        Quads w[2][kPartsAtOnce];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPartsAtOnce; ++p) decode_quads(parts[p].line(2 * g + z), w[0][p], w[1][p]);
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
-        const int g = 2 * pair + i;
-        high_sum[i] = plane_sum(planes.high_start[g]);
-        low_sum[i] = plane_sum(planes.low_start[g]);
-#pragma GCC unroll 2
-        for (int z = 0; z < 2; ++z) {
-          Quads first, second;
-          decode_quads(part.line(2 * g + z), first, second);
-          const int at = 16 * g + 8 * z;
-          high_sum[i] = plane_dot(plane_dot(high_sum[i], first, planes.high + at), second, planes.high + at + 4);
-          low_sum[i] = plane_dot(plane_dot(low_sum[i], first, planes.low + at), second, planes.low + at + 4);
+        for (int half = 0; half < 2; ++half) {
+          const int at = 16 * g + 8 * z + 4 * half;
+#pragma GCC unroll 4
+          for (int p = 0; p < kPartsAtOnce; ++p) high_sum[p] = plane_dot(high_sum[p], w[half][p], planes.high + at);
+#pragma GCC unroll 4
+          for (int p = 0; p < kPartsAtOnce; ++p) low_sum[p] = plane_dot(low_sum[p], w[half][p], planes.low + at);
         }
       }
-      high = scaled_add(high, high_sum[0], high_sum[1], scales, pair);
-      low = scaled_add(low, low_sum[0], low_sum[1], scales, pair);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        add_scaled(high[p], high_sum[p], scales[p], g);
+        add_scaled(low[p], low_sum[p], scales[p], g);
+      }
     }
-    return {i32_times_8(high) + low, i32_zero()};
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = {i32_times_8(high[p].total) + low[p].total, i32_zero()};
   }
   void pack(const RecordPart& part, std::int16_t* panel) const {
     part.prefetch<kRecord / kLineBytes>(0);

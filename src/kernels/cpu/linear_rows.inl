@@ -17,6 +17,10 @@ class Rows16Format {
   const std::uint8_t* records() const { return reinterpret_cast<const std::uint8_t*>(w_.records); }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
+  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = sums(parts[p], in);
+  }
   BlockSums sums(const RecordPart& part, const Activations& in) const {
     const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
     I32V sum[4] = {i32_zero(), i32_zero(), i32_zero(), i32_zero()};
@@ -112,6 +116,10 @@ class Q8Format {
   const std::uint8_t* records() const { return w_.records; }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
+  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = sums(parts[p], in);
+  }
   BlockSums sums(const RecordPart& part, const Activations& in) const {
     const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
     I32V sum[2][2] = {{i32_zero(), i32_zero()}, {i32_zero(), i32_zero()}};

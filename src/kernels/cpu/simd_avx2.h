@@ -14,6 +14,7 @@ constexpr int kLanes = 8;
 constexpr int kPanelSums = 8;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
 constexpr int kPanelVectors = 2;
+constexpr int kPartsAtOnce = 2;  // of a record, for one token
 constexpr bool kIsAvx2 = true;
 
 struct F32V {
@@ -104,6 +105,24 @@ inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
   return {_mm256_add_epi32(acc.v, sum)};
 }
 
+// 32 int8 of a and of b as pairs, in an order that store_zipped knows.
+inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256i x = _mm256_cvtepi8_epi16(load_128(a + 16 * i)), y = _mm256_cvtepi8_epi16(load_128(b + 16 * i));
+    pairs[2 * i] = {_mm256_unpacklo_epi16(x, y)};
+    pairs[2 * i + 1] = {_mm256_unpackhi_epi16(x, y)};
+  }
+}
+inline void store_zipped(std::int32_t* p, const I32V* sums) {
+  auto* to = reinterpret_cast<__m256i*>(p);
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2) {
+    _mm256_storeu_si256(to + i, _mm256_permute2x128_si256(sums[i].v, sums[i + 1].v, 0x20));
+    _mm256_storeu_si256(to + i + 1, _mm256_permute2x128_si256(sums[i].v, sums[i + 1].v, 0x31));
+  }
+}
+
 // Lane r of the result is the sum of the lanes of p[r].
 inline I32V sum_rows(const Partial* p) {
   const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0].v, p[1].v), _mm256_hadd_epi32(p[2].v, p[3].v));
@@ -175,10 +194,12 @@ inline GroupScales group_scales(const std::uint8_t* p) {
   return {{_mm256_shuffle_epi8(first, low_twice), _mm256_shuffle_epi8(first, high_twice),
            _mm256_shuffle_epi8(second, low_twice), _mm256_shuffle_epi8(second, high_twice)}};
 }
-// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
-inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
-  return {_mm256_add_epi32(acc.v, _mm256_add_epi32(_mm256_madd_epi16(even.v, scales.group[2 * pair]),
-                                                   _mm256_madd_epi16(odd.v, scales.group[2 * pair + 1])))};
+// Sums of groups times their scales.
+struct ScaledSum {
+  I32V total;
+};
+inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
+  to.total = {_mm256_add_epi32(to.total.v, _mm256_madd_epi16(sum.v, scales.group[group]))};
 }
 // 2^unit of each row, of its four digits.
 inline F32V load_unit(const std::uint8_t* p) {

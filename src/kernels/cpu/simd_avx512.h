@@ -14,6 +14,7 @@ constexpr int kLanes = 16;
 constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
 constexpr int kPanelVectors = 4;
+constexpr int kPartsAtOnce = 1;  // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -95,6 +96,20 @@ inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {_mm512_dpwssd_epi32(acc.v, a.v, b.v)};
 }
 
+// 32 int8 of a and of b as pairs, in an order that store_zipped knows.
+inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
+  const __m512i x = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)));
+  const __m512i y = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
+  pairs[0] = {_mm512_unpacklo_epi16(x, y)};
+  pairs[1] = {_mm512_unpackhi_epi16(x, y)};
+}
+inline void store_zipped(std::int32_t* p, const I32V* sums) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  _mm512_storeu_si512(p, _mm512_permutex2var_epi32(sums[0].v, first, sums[1].v));
+  _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi32(sums[0].v, second, sums[1].v));
+}
+
 // Lane r of the result is the sum of the lanes of p[r]: a transposition whose every step adds what it brings together.
 inline I32V sum_rows(const Partial* p) {
   __m512i a[8], b[4];
@@ -168,10 +183,18 @@ inline GroupScales group_scales(const std::uint8_t* p) {
   return {{_mm512_permutex2var_epi16(first, scales, second),
            _mm512_permutex2var_epi16(first, _mm512_srli_epi16(scales, 8), second)}};
 }
-// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
-inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
-  const __m512i sums = _mm512_mask_blend_epi16(0xAAAAAAAA, even.v, _mm512_slli_epi32(odd.v, 16));
-  return {_mm512_dpwssd_epi32(acc.v, sums, scales.pair[pair])};
+// Sums of groups times their scales, added in the order of the groups: two at a time, as pairs of words.
+struct ScaledSum {
+  I32V total;
+  PlaneSum even;
+};
+inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
+  if (group % 2 == 0) {
+    to.even = sum;
+  } else {
+    const __m512i sums = _mm512_mask_blend_epi16(0xAAAAAAAA, to.even.v, _mm512_slli_epi32(sum.v, 16));
+    to.total = {_mm512_dpwssd_epi32(to.total.v, sums, scales.pair[group / 2])};
+  }
 }
 // 2^unit of each row, of its four digits.
 inline F32V load_unit(const std::uint8_t* p) {

@@ -14,6 +14,7 @@ constexpr int kLanes = 4;
 constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
 constexpr int kPanelVectors = 4;
+constexpr int kPartsAtOnce = 2;  // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -109,6 +110,19 @@ inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {sum};
 }
 
+// 32 int8 of a and of b as pairs.
+inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const int16x8_t x = vmovl_s8(vld1_s8(a + 8 * i)), y = vmovl_s8(vld1_s8(b + 8 * i));
+    pairs[2 * i] = {vreinterpretq_s32_s16(vzip1q_s16(x, y))};
+    pairs[2 * i + 1] = {vreinterpretq_s32_s16(vzip2q_s16(x, y))};
+  }
+}
+inline void store_zipped(std::int32_t* p, const I32V* sums) {
+  for (int i = 0; i < 8; ++i) vst1q_s32(p + 4 * i, sums[i].v);
+}
+
 // Lane r of the result is the sum of the lanes of p[r].
 inline I32V sum_rows(const Partial* p) {
   return {vpaddq_s32(vpaddq_s32(p[0].v, p[1].v), vpaddq_s32(p[2].v, p[3].v))};
@@ -168,10 +182,12 @@ inline GroupScales group_scales(const std::uint8_t* p) {
   return {{scales_of(rows), scales_of(vshrq_n_u32(rows, 16)), scales_of(vshrq_n_u32(rows, 8)),
            scales_of(vshrq_n_u32(rows, 24))}};
 }
-// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
-inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
-  const int32x4_t with_even = vmlaq_s32(acc.v, i32_from(even), scales.group[2 * pair]);
-  return {vmlaq_s32(with_even, i32_from(odd), scales.group[2 * pair + 1])};
+// Sums of groups times their scales.
+struct ScaledSum {
+  I32V total;
+};
+inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
+  to.total = {vmlaq_s32(to.total.v, i32_from(sum), scales.group[group])};
 }
 // 2^unit of each row, of its four digits.
 inline F32V load_unit(const std::uint8_t* p) {

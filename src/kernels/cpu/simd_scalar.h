@@ -15,6 +15,7 @@ constexpr int kLanes = 4;
 constexpr int kPanelSums = 4;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [2 halves][kLanes rows][32]
 constexpr int kPanelVectors = 1;
+constexpr int kPartsAtOnce = 1;  // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -118,6 +119,17 @@ inline Partial dot(Partial acc, const I16x32& a, const I16x32& b) {
   return acc + dot_32(a.v, b.v);
 }
 
+// 32 int8 of a and of b as pairs.
+inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
+  for (int i = 0; i < 32; ++i) {
+    const auto low = static_cast<std::uint16_t>(a[i]), high = static_cast<std::uint16_t>(b[i]);
+    pairs[i / kLanes].v[i % kLanes] = static_cast<std::int32_t>(low | static_cast<std::uint32_t>(high) << 16);
+  }
+}
+inline void store_zipped(std::int32_t* p, const I32V* sums) {
+  for (int i = 0; i < 32; ++i) p[i] = sums[i / kLanes].v[i % kLanes];
+}
+
 inline I32V sum_rows(const Partial* p) {
   I32V out;
   for (int i = 0; i < kLanes; ++i) out.v[i] = p[i];
@@ -205,12 +217,12 @@ inline GroupScales group_scales(const std::uint8_t* p) {
   }
   return out;
 }
-// acc + scale * sum for groups 2 * pair and 2 * pair + 1.
-inline I32V scaled_add(I32V acc, PlaneSum even, PlaneSum odd, const GroupScales& scales, int pair) {
-  for (int r = 0; r < kLanes; ++r) {
-    acc.v[r] += even.v[r] * scales.group[2 * pair][r] + odd.v[r] * scales.group[2 * pair + 1][r];
-  }
-  return acc;
+// Sums of groups times their scales.
+struct ScaledSum {
+  I32V total;
+};
+inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
+  for (int r = 0; r < kLanes; ++r) to.total.v[r] += sum.v[r] * scales.group[group][r];
 }
 // 2^unit of each row, of its four digits.
 inline F32V load_unit(const std::uint8_t* p) {
