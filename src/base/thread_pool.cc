@@ -14,11 +14,32 @@
 namespace nibble {
 namespace {
 
-// Between ops of one token a thread waits microseconds, not milliseconds: it looks that often before it sleeps, some
-// tens of microseconds. It does not yield meanwhile: on a busy machine a yield hands the core away for whole time
-// slices, and decoding then takes several times as long as with sleeping threads. With fewer cores than threads a
-// spinner would steal the worker's core, so the pool then sleeps at once.
-constexpr int kSpins = 20000;
+// Between ops of one token a thread waits microseconds, not milliseconds: it looks a while before it sleeps, and waking
+// it again costs more than it waits. How often it looks follows from how that went: more each time that what it waited
+// for came, half where it slept in vain, because on a machine whose cores are taken by others the one that is waited
+// for may need this very core. It does not yield meanwhile: a yield hands the core away for whole time slices. With
+// fewer cores than threads a spinner would steal the worker's core, so the pool then sleeps at once.
+class Patience {
+ public:
+  explicit Patience(bool is_any) : looks_(is_any ? kLeast : 0), is_any_(is_any) {}
+
+  // Looks until is_there() or patience is at its end.
+  template <typename Predicate>
+  void wait(Predicate is_there) {
+    for (int i = 0; i < looks_; ++i) {
+      if (!is_there()) continue;
+      looks_ = std::min(looks_ + kLeast, kMost);
+      return;
+    }
+    if (is_any_) looks_ = std::max(looks_ / 2, kLeast);
+  }
+
+ private:
+  static constexpr int kLeast = 20'000;  // some 10 microseconds
+  static constexpr int kMost = 1'000'000;
+  int looks_;
+  bool is_any_;
+};
 
 }  // namespace
 
@@ -30,7 +51,8 @@ struct ThreadPool::Impl {
   std::atomic<std::uint64_t> generation{0};
   std::atomic<int> running{0};
   bool stop = false;  // guarded by mutex, published by generation
-  int spins = kSpins;
+  bool may_spin = true;
+  Patience patience{true};  // of the caller
 
   std::size_t count = 0;
   std::size_t grain = 1;
@@ -45,9 +67,9 @@ struct ThreadPool::Impl {
 
   void worker(int thread, int n_threads) {
     std::uint64_t seen = 0;
+    Patience own_patience(may_spin);
     for (;;) {
-      for (int i = 0; i < spins && generation.load(std::memory_order_acquire) == seen; ++i) {
-      }
+      own_patience.wait([&] { return generation.load(std::memory_order_acquire) != seen; });
       {
         std::unique_lock lock(mutex);
         wake.wait(lock, [&] { return generation.load(std::memory_order_relaxed) != seen; });
@@ -65,7 +87,8 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
   NIBBLE_CHECK(n_threads >= 1, "a thread pool needs at least one thread");
-  if (n_threads > hardware_threads()) impl_->spins = 0;
+  impl_->may_spin = n_threads <= hardware_threads();
+  impl_->patience = Patience(impl_->may_spin);
   for (int i = 1; i < n_threads; ++i) {
     impl_->threads.emplace_back([impl = impl_.get(), i, n_threads] { impl->worker(i, n_threads); });
   }
@@ -103,8 +126,7 @@ void ThreadPool::parallel_for(std::size_t count, std::size_t grain,
   }
   impl_->wake.notify_all();
   impl_->run_share(0, n_threads);
-  for (int i = 0; i < impl_->spins && impl_->running.load(std::memory_order_acquire) != 0; ++i) {
-  }
+  impl_->patience.wait([&] { return impl_->running.load(std::memory_order_acquire) == 0; });
   std::unique_lock lock(impl_->mutex);
   impl_->done.wait(lock, [&] { return impl_->running.load(std::memory_order_acquire) == 0; });
 }
