@@ -35,7 +35,7 @@ BACKENDS = ("cpu", "cuda", "metal", "reference", "none")
 # Headers of a vendor or an instruction set, and the only places that may name them.
 VENDOR = [
     (re.compile(r"(x86|[a-z]*mm|avx\w*)intrin\.h$|^cpuid\.h$|^arm_\w+\.h$|^sys/auxv\.h$"), ("src/kernels/cpu/",)),
-    (re.compile(r"^(cuda|cublas|cutlass|cute|nvrtc|nvtx|mma)\w*[./]|^cuda_\w+$"), ("src/kernels/cuda/",)),
+    (re.compile(r"^(cuda|cublas|cutlass|cute|nvrtc|nvtx|mma)\w*[./]|^cuda_\w+$"), ("src/kernels/cuda/", "tools/cuda_")),
     (re.compile(r"^[Mm]etal(_\w+|/.*)?$|^(Foundation|QuartzCore|AppKit)/"), ("src/kernels/metal/",)),
 ]
 # Freestanding headers define no inline function, so an object with its own instruction set may include them.
@@ -45,6 +45,7 @@ CONDITIONALS = [
     (re.compile(r"^src/format/portable\.h$"), re.compile(r".")),
     (re.compile(r"^src/base/"), re.compile(r"__linux__|__APPLE__|_WIN32|__unix__")),
     (re.compile(r"^src/kernels/cpu/(detect|simd_\w+)\.(cc|h)$"), re.compile(r"__\w+__|__ARM_\w+|NIBBLE_HAVE_")),
+    (re.compile(r"^src/kernels/cuda/\w+\.(cu|cuh)$"), re.compile(r"__CUDA_ARCH_")),
     (re.compile(r"^src/kernels/"), re.compile(r"NIBBLE_HAVE_")),
     (re.compile(r"^src/"), re.compile(r"NIBBLE_PERTURB_ROUNDING")),
 ]

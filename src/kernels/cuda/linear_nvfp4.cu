@@ -1,0 +1,81 @@
+// Which kernel multiplies, and the addresses that it needs.
+#include "kernels/cuda/linear_nvfp4_launch.h"
+
+namespace nibble::kernels::cuda {
+namespace nvfp4 {
+namespace {
+
+Segment resolve(const Nvfp4Segment& segment) {
+  const Nvfp4Weights& w = segment.weights;
+  const Layout layout = layout_of(w.n_out, w.n_in);
+  return {w.packed,
+          w.packed + layout.exact_flags,
+          reinterpret_cast<const int*>(w.packed + layout.exact_list),
+          segment.bias,
+          segment.out,
+          segment.out_stride,
+          w.n_out,
+          layout.n_tiles,
+          w.tensor_scale * 0x1p-10f};
+}
+
+bool is_valid(const Nvfp4LinearArgs& args) {
+  if (args.n_segments < 1 || args.n_segments > kNvfp4MaxSegments || args.input.n_rows < 1) return false;
+  for (int s = 0; s < args.n_segments; ++s) {
+    if (args.segments[s].weights.n_in != args.input.n_in || args.segments[s].weights.n_out < 1) return false;
+  }
+  return true;
+}
+
+// The rest of the tiles after a gemm, which leaves wrong those whose sums f32 cannot hold.
+cudaError_t mend_exact_tiles(const Nvfp4LinearArgs& args, Problem problem, const Device& device, cudaStream_t stream) {
+  int n_exact = 0;
+  for (int s = 0; s < args.n_segments; ++s) {
+    problem.segments[s].n_tiles = args.segments[s].weights.n_exact_tiles;
+    n_exact += problem.segments[s].n_tiles;
+  }
+  return n_exact == 0 ? cudaSuccess : launch_gemv(problem, device, true, stream);
+}
+
+}  // namespace
+
+cudaError_t current_device(Device* device) {
+  int id = 0, major = 0, minor = 0;
+  cudaError_t error = cudaGetDevice(&id);
+  const auto get = [&](int* value, cudaDeviceAttr attribute) {
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, id);
+  };
+  get(&device->n_multiprocessors, cudaDevAttrMultiProcessorCount);
+  get(&major, cudaDevAttrComputeCapabilityMajor);
+  get(&minor, cudaDevAttrComputeCapabilityMinor);
+  device->capability = 10 * major + minor;
+  return error;
+}
+
+}  // namespace nvfp4
+
+cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
+  using namespace nvfp4;
+  if (!is_valid(args)) return cudaErrorInvalidValue;
+  Device device;
+  cudaError_t error = current_device(&device);
+  if (error != cudaSuccess) return error;
+  Problem problem = {reinterpret_cast<const __half*>(args.input.q),
+                     args.input.d,
+                     args.input.n_rows,
+                     args.input.d_stride,
+                     nvfp4_padded_inputs(args.input.n_in) / kNvfp4Pair,
+                     args.n_segments,
+                     {}};
+  for (int s = 0; s < args.n_segments; ++s) problem.segments[s] = resolve(args.segments[s]);
+
+  const bool few_rows = args.input.n_rows <= kNvfp4GemvRows;
+  if (args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && few_rows)) {
+    return launch_gemv(problem, device, false, stream);
+  }
+  const bool is_hopper = device.capability == 90 && args.route != Nvfp4Route::kGemmMmaSync;
+  error = is_hopper ? launch_gemm_wgmma(problem, device, stream) : launch_gemm_mma(problem, device, stream);
+  return error != cudaSuccess ? error : mend_exact_tiles(args, problem, device, stream);
+}
+
+}  // namespace nibble::kernels::cuda

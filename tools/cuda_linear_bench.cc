@@ -1,0 +1,217 @@
+// Speed of the NVFP4 linear kernels of CUDA beside the read bandwidth of the same run.
+//
+// usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]
+//
+// One to sixteen rows: dependent launches in a graph, over copies of the weights of more than 2 GB together, so that
+// none is in the L2 cache. More rows: launches one after the other. Medians of at least 20, with the fastest and the
+// slowest.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_linear_input.h"
+#include "kernels/cuda/read_bandwidth.h"
+
+namespace {
+
+using namespace nibble;
+using namespace nibble::tools;
+using nlohmann::json;
+
+constexpr int kRepetitions = 25;
+
+struct Milliseconds {
+  double median, best, worst;
+};
+Milliseconds measure(cudaStream_t stream, const std::function<void()>& run) {
+  constexpr int kWarmUp = 4;
+  cudaEvent_t begin, end;
+  MUST(cudaEventCreate(&begin));
+  MUST(cudaEventCreate(&end));
+  std::vector<double> times;
+  for (int i = 0; i < kWarmUp + kRepetitions; ++i) {
+    MUST(cudaEventRecord(begin, stream));
+    run();
+    MUST(cudaEventRecord(end, stream));
+    MUST(cudaEventSynchronize(end));
+    float ms = 0;
+    MUST(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= kWarmUp) times.push_back(ms);
+  }
+  MUST(cudaEventDestroy(begin));
+  MUST(cudaEventDestroy(end));
+  std::ranges::sort(times);
+  return {times[times.size() / 2], times.front(), times.back()};
+}
+
+// Copies of one packed layer of random weights. Rows repeat every 1,024: nobody looks, and the host is slow.
+class WeightCopies {
+ public:
+  WeightCopies(int n_out, int n_in, std::size_t at_least)
+      : bytes_((nvfp4_packed_bytes(n_out, n_in) + 255) / 256 * 256),
+        n_(static_cast<int>(std::max<std::size_t>(1, (at_least + bytes_ - 1) / bytes_))),
+        packed_(bytes_ * n_) {
+    const std::size_t n_codes = static_cast<std::size_t>(n_out) * n_in / 2, n_scales = n_codes / 8;
+    DeviceArray<std::uint8_t> codes(n_codes), scales(n_scales);
+    fill(codes, static_cast<std::size_t>(512) * n_in, [](std::uint64_t r) { return static_cast<std::uint8_t>(r); });
+    // Three exponents and every mantissa, as real weights have; all but a few blocks are certified.
+    fill(scales, static_cast<std::size_t>(64) * n_in,
+         [](std::uint64_t r) { return static_cast<std::uint8_t>(88 + r % 16); });
+    const Nvfp4PackArgs args{codes.data, scales.data, n_out, n_in, 0.01F, packed_.data, false};
+    MUST(pack_nvfp4(args, nullptr));
+    MUST(finish_packing(args, &weights_, nullptr));
+    for (int i = 1; i < n_; ++i) {
+      MUST(cudaMemcpy(packed_.data + bytes_ * i, packed_.data, bytes_, cudaMemcpyDeviceToDevice));
+    }
+    MUST(cudaDeviceSynchronize());
+  }
+  int size() const { return n_; }
+  Nvfp4Weights at(int i) const {
+    Nvfp4Weights w = weights_;
+    w.packed = packed_.data + bytes_ * (i % n_);
+    return w;
+  }
+  int n_exact_tiles() const { return weights_.n_exact_tiles; }
+
+ private:
+  template <typename F>
+  static void fill(const DeviceArray<std::uint8_t>& to, std::size_t period, F draw) {
+    std::mt19937_64 random(7);
+    std::vector<std::uint8_t> host(std::min(period, to.size));
+    for (std::uint8_t& v : host) v = draw(random());
+    for (std::size_t at = 0; at < to.size; at += host.size()) {
+      MUST(cudaMemcpy(to.data + at, host.data(), std::min(host.size(), to.size - at), cudaMemcpyHostToDevice));
+    }
+  }
+
+  std::size_t bytes_;
+  int n_;
+  DeviceArray<std::uint8_t> packed_;
+  Nvfp4Weights weights_;
+};
+
+void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, json& report) {
+  const WeightCopies weights(n_out, n_in, std::size_t{2300} << 20);
+  const int launches = std::max(weights.size(), 24);
+  std::mt19937_64 random(1);
+  cudaStream_t stream;
+  MUST(cudaStreamCreate(&stream));
+  for (int m : rows) {
+    const DeviceInput input = upload(random_input(m, n_in, 1.0F, random));
+    const DeviceArray<float> out(static_cast<std::size_t>(m) * n_out);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < launches; ++i) {
+      Nvfp4LinearArgs args{input.view, {}, 1, Nvfp4Route::kGemv};
+      args.segments[0] = {weights.at(i), nullptr, out.data, n_out};
+      MUST(linear_nvfp4(args, stream));
+    }
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&executable, graph, 0));
+    const Milliseconds ms = measure(stream, [&] { MUST(cudaGraphLaunch(executable, stream)); });
+    MUST(cudaGraphExecDestroy(executable));
+    MUST(cudaGraphDestroy(graph));
+    const double bytes = static_cast<double>(n_out) * n_in * 9 / 16;
+    const double us = ms.median * 1e3 / launches, gbps = bytes / us * 1e-3;
+    fmt::print("gemv {:5} x {:5} M {:2}: {:7.2f} us (best {:.2f}, worst {:.2f}) {:5.0f} GB/s {:4.1f} % of read\n",
+               n_out, n_in, m, us, ms.best * 1e3 / launches, ms.worst * 1e3 / launches, gbps, 100 * gbps / read);
+    report.push_back({{"n_out", n_out},
+                      {"n_in", n_in},
+                      {"rows", m},
+                      {"launches", launches},
+                      {"us_median", us},
+                      {"us_best", ms.best * 1e3 / launches},
+                      {"us_worst", ms.worst * 1e3 / launches},
+                      {"gb_per_s", gbps},
+                      {"share_of_read", gbps / read},
+                      {"exact_tiles", weights.n_exact_tiles()}});
+  }
+  MUST(cudaStreamDestroy(stream));
+}
+
+void bench_gemm(int n_out, int n_in, const std::vector<int>& rows, json& report) {
+  const WeightCopies weights(n_out, n_in, std::size_t{300} << 20);
+  std::mt19937_64 random(1);
+  cudaStream_t stream;
+  MUST(cudaStreamCreate(&stream));
+  for (int m : rows) {
+    const DeviceInput input = upload(random_input(m, n_in, 1.0F, random));
+    const DeviceArray<float> out(static_cast<std::size_t>(m) * n_out);
+    for (const Nvfp4Route route : {Nvfp4Route::kGemm, Nvfp4Route::kGemmMmaSync}) {
+      int i = 0;
+      const Milliseconds ms = measure(stream, [&] {
+        Nvfp4LinearArgs args{input.view, {}, 1, route};
+        args.segments[0] = {weights.at(i++), nullptr, out.data, n_out};
+        MUST(linear_nvfp4(args, stream));
+      });
+      const char* name = route == Nvfp4Route::kGemm ? "gemm" : "gemm mma.sync";
+      const double flop = 2.0 * n_out * n_in * m;
+      fmt::print("{:13} {:5} x {:5} M {:4}: {:8.1f} us (best {:.1f}, worst {:.1f}) {:4.0f} TFLOP/s\n", name, n_out,
+                 n_in, m, ms.median * 1e3, ms.best * 1e3, ms.worst * 1e3, flop / ms.median * 1e-9);
+      report.push_back({{"kernel", name},
+                        {"n_out", n_out},
+                        {"n_in", n_in},
+                        {"rows", m},
+                        {"us_median", ms.median * 1e3},
+                        {"us_best", ms.best * 1e3},
+                        {"us_worst", ms.worst * 1e3},
+                        {"tflop_per_s", flop / ms.median * 1e-9},
+                        {"exact_tiles", weights.n_exact_tiles()}});
+    }
+  }
+  MUST(cudaStreamDestroy(stream));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]\n");
+    return 2;
+  }
+  const std::string which = argc > 2 ? argv[2] : "both";
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  cudaDeviceProp device;
+  MUST(cudaGetDeviceProperties(&device, 0));
+  double read = 0;
+  MUST(measure_read_bandwidth(&read));
+  fmt::print("{}: read {:.0f} GB/s\n", device.name, read);
+  json report = {{"device", device.name}, {"multiprocessors", device.multiProcessorCount},
+                 {"read_gb_per_s", read}, {"repetitions", kRepetitions},
+                 {"gemv", json::array()}, {"gemm", json::array()}};
+  using Shapes = std::vector<std::pair<int, int>>;
+  Shapes few = {{4096, 4096}, {6144, 4096}, {14336, 4096}, {4096, 14336}, {28672, 8192}, {8192, 28672}};
+  Shapes many = {{14336, 4096}, {4096, 14336}};
+  std::vector<int> few_rows = {1, 2, 8, 16}, many_rows = {64, 128, 512, 2048, 8192};
+  if (argc == 6) {
+    few = many = {{std::atoi(argv[3]), std::atoi(argv[4])}};
+    few_rows = many_rows = {std::atoi(argv[5])};
+  }
+  if (which != "gemm") {
+    for (const auto& [n_out, n_in] : few) bench_gemv(n_out, n_in, few_rows, read, report["gemv"]);
+    MUST(measure_read_bandwidth(&read));
+    fmt::print("read {:.0f} GB/s at the end\n", read);
+    report["read_gb_per_s_at_end"] = read;
+  }
+  if (which != "gemv") {
+    for (const auto& [n_out, n_in] : many) bench_gemm(n_out, n_in, many_rows, report["gemm"]);
+  }
+  std::FILE* file = std::fopen(argv[1], "w");
+  if (file == nullptr) {
+    fmt::print(stderr, "{}: cannot be written\n", argv[1]);
+    return 1;
+  }
+  fmt::print(file, "{}\n", report.dump(1));
+  std::fclose(file);
+  return 0;
+}
