@@ -175,13 +175,15 @@ prove() {
   build/release/tools/prove_equality "$quantized" -f bench/texts/prose.txt -o "$LOGS/equality-$name.json" "$@"
 }
 
-# A prompt of more than 128 tokens crosses a split of the attention.
+# A prompt of more than 128 tokens crosses a split of the attention. The k-quant lane runs a source as it is.
 stage_equality() {
   models_here
   build release nibble prove_equality
   prove "${MODELS[0]}" --prompt-tokens 150 -n 16
   prove "${MODELS[1]}" --prompt-tokens 140 -n 8 --threads 1,3 --chunk 7,0
-  echo "COUNT: $(cat "$LOGS"/equality-*.json | grep -c '"isa"') runs, two models, one digest each"
+  build/release/tools/prove_equality "${MODELS[0]}" -f bench/texts/prose.txt -o "$LOGS/equality-kquant.json" \
+    --prompt-tokens 40 -n 6 --threads 1,3 --chunk 7,0
+  echo "COUNT: $(cat "$LOGS"/equality-*.json | grep -c '"isa"') runs, two models in NVFP4 and one in its k-quants, one digest each"
 }
 
 stage_scalar() {
