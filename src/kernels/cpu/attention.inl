@@ -59,7 +59,10 @@ bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q,
     const Quantization by = quantization_of(x + begin, width, format::nc1::kActivationMax);
     quantize(x + begin, width, by, q);
     for (int i = width; i < 64; ++i) q[i] = 0;
-    if (planes != nullptr) split_planes(q, *planes++);
+    if (planes != nullptr) {
+      split_planes(q, *planes);
+      planes += stride / 64;
+    }
     *d = by.scale;
     is_nonfinite |= by.is_nonfinite;
     q += stride;

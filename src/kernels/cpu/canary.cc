@@ -68,11 +68,11 @@ std::uint64_t elementary_digest(const KernelTable& table) {
 void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, Digest& digest, Values& values) {
   const std::size_t n_blocks = (linear.n_in + 63) / 64;
   std::vector<std::int16_t> q(n_blocks * n_rows * 64);
-  std::vector<PlaneBlock> planes(n_blocks);
+  std::vector<PlaneBlock> planes(n_blocks * n_rows);
   std::vector<float> d(n_blocks * n_rows), x = values.vector(static_cast<std::size_t>(n_rows) * linear.n_in);
   for (int i = 0; i < n_rows; ++i) {
     table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
-                       q.data() + 64 * i, n_rows == 1 ? planes.data() : nullptr, d.data() + i);
+                       q.data() + 64 * i, planes.data() + i, d.data() + i);
   }
   const Activations in{q.data(), planes.data(), d.data(),    nullptr,
                        x.data(), n_rows,        linear.n_in, static_cast<int>(n_blocks)};

@@ -45,7 +45,7 @@ struct CpuLinearInput final : LinearInput {
   CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
     const std::size_t values = static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock;
     q = AlignedBuffer<std::int16_t>(values);
-    planes = AlignedBuffer<PlaneBlock>(n_blocks);
+    planes = AlignedBuffer<PlaneBlock>(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks);
     sums = AlignedBuffer<std::int16_t>(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock);
     d = AlignedBuffer<float>(static_cast<std::size_t>(max_rows) * n_blocks);
     n_in = columns;
@@ -53,7 +53,7 @@ struct CpuLinearInput final : LinearInput {
   int max_rows;
   int n_blocks;
   AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
-  AlignedBuffer<PlaneBlock> planes;  // [n_blocks], of a single row
+  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
   AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock]
   AlignedBuffer<float> d;            // [n_blocks, n_rows]
   const float* x = nullptr;
@@ -268,7 +268,7 @@ void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, 
 void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in) {
   const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
   const std::size_t at = first_block * stride + row * format::nc1::kBlock;
-  PlaneBlock* planes = in.n_rows == 1 ? in.planes.data() + first_block : nullptr;
+  PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? in.planes.data() + at / format::nc1::kBlock : nullptr;
   flag_row(in.first_flag + row,
            table_.quantize_a11(x, n, stride, in.q.data() + at, planes, in.d.data() + at / format::nc1::kBlock));
   if (needs_sums_) {

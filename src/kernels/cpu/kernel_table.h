@@ -13,6 +13,9 @@ constexpr int kTileRows = 16;
 // The most rows that several tokens meet at once.
 constexpr int kMaxPanelRows = 64;
 
+// The most tokens that meet a record as it is read, without a panel.
+constexpr int kMaxGemvTokens = 4;
+
 // Records of NVFP4 weights (nvfp4_tiles.h).
 constexpr int kLineBytes = 64;
 constexpr int kGroupsPerBlock = 4;
@@ -39,7 +42,7 @@ constexpr int kQuantTypes = 9;
 // a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
 struct Activations {
   const std::int16_t* q;     // [n_blocks, n_rows, 64]
-  const PlaneBlock* planes;  // [n_blocks], the same of the first token
+  const PlaneBlock* planes;  // [n_blocks, n_rows], the same, if n_rows <= kMaxGemvTokens
   const float* d;            // [n_blocks, n_rows]
   const std::int16_t* sums;  // [n_blocks, n_rows, kSumsPerBlock]; for QuantWeights only
   const float* x;            // [n_rows, n_in], what was quantized
@@ -128,7 +131,8 @@ constexpr std::size_t attention_scratch_floats(int head_dim) {
 struct KernelTable {
   const char* isa;
 
-  // Blocks of one token; q advances by `stride` integers a block, d by stride / 64. planes may be null.
+  // Blocks of one token; q advances by `stride` integers a block, d and planes by stride / 64.
+  // planes may be null.
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);

@@ -3,8 +3,8 @@
 // `pack`ed panel for several, and what a sum is worth (`units`, `step`). The loops over tiles, blocks and tokens are
 // here, once.
 //
-//   one token:      two tiles are read at once, a lane is a row
-//   several tokens: a block of up to kPanelVectors * kLanes rows becomes a panel in the L1 cache, in which a lane is a
+//   up to kGemvTokens: two tiles are read at once, a lane is a row, and a record is decoded once for all tokens
+//   more tokens:    a block of up to kPanelVectors * kLanes rows becomes a panel in the L1 cache, in which a lane is a
 //                   row and holds two elements; registers hold kPanelSums sums of some tokens and some vectors of rows
 //
 // Both give the same bits because S is exact and every output takes the same fma chain.
@@ -64,11 +64,12 @@ inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int 
   }
 }
 
-// --- one token ---
+// --- few tokens ---
 
-// The parts of a record from `first` on, kPartsAtOnce of them.
-template <class Format>
+// The parts of a record from `first` on, kPartsAtOnce of them. acc is [kTokens, parts of a record].
+template <int kTokens, class Format>
 inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc) {
+  constexpr int kParts = kTileRows / kLanes;
   RecordPart parts[kPartsAtOnce];
 #pragma GCC unroll 4
   for (int p = 0; p < kPartsAtOnce; ++p) {
@@ -76,60 +77,66 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
     first.row += kLanes;
   }
   if constexpr (Format::kHasExceptions) {
-    if (format.is_exception(parts[0])) {
+    if (format.is_exception(first)) {
       for (int p = 0; p < kPartsAtOnce; ++p) {
-        float lanes[kLanes];
-        f32_store(lanes, acc[p]);
+        float lanes[kTokens * kLanes];
+        for (int t = 0; t < kTokens; ++t) f32_store(lanes + t * kLanes, acc[t * kParts + p]);
         format.step_exception(parts[p], in, lanes);
-        acc[p] = f32_load(lanes);
+        for (int t = 0; t < kTokens; ++t) acc[t * kParts + p] = f32_load(lanes + t * kLanes);
       }
       return;
     }
   }
-  BlockSums sums[kPartsAtOnce];
-  format.sums(parts, in, sums);
+  BlockSums sums[kTokens][kPartsAtOnce];
+  format.template sums<kTokens>(parts, in, sums);
+  const float* d = in.d + static_cast<std::size_t>(first.block) * kTokens;
 #pragma GCC unroll 4
   for (int p = 0; p < kPartsAtOnce; ++p) {
-    acc[p] = format.step(acc[p], sums[p], format.units(parts[p]), in.d + first.block);
+    const typename Format::Units units = format.units(parts[p]);
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) acc[t * kParts + p] = format.step(acc[t * kParts + p], sums[t][p], units, d + t);
   }
 }
 
-template <int kStreams, class Format>
+template <int kStreams, int kTokens, class Format>
 inline void gemv_tiles(const Format& format, const Activations& in, const LinearJob& job, const int* rows) {
   constexpr int kParts = kTileRows / kLanes;
-  F32V acc[kStreams][kParts];
+  F32V acc[kStreams][kTokens * kParts];
   const std::uint8_t* records[kStreams];
   for (int s = 0; s < kStreams; ++s) {
     records[s] = part_of(format, rows[s], 0, in.n_blocks).record;
-    for (int part = 0; part < kParts; ++part) acc[s][part] = f32_set1(0.0F);
+    for (int i = 0; i < kTokens * kParts; ++i) acc[s][i] = f32_set1(0.0F);
   }
   for (int block = 0; block < in.n_blocks; ++block) {
     for (int s = 0; s < kStreams; ++s) {
 #pragma GCC unroll 4
       for (int i = 0; i < kParts; i += kPartsAtOnce) {
-        gemv_parts(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i);
+        gemv_parts<kTokens>(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i);
       }
       records[s] += Format::kRecord;
     }
   }
   for (int s = 0; s < kStreams; ++s) {
-    for (int i = 0; i < kParts && rows[s] + i * kLanes < job.row_end; ++i) {
-      store_lanes(perturbed_gemv(acc[s][i], in.n_in / 64), job, rows[s] + i * kLanes, format.n_out(), 0);
+    for (int t = 0; t < kTokens; ++t) {
+      for (int i = 0; i < kParts && rows[s] + i * kLanes < job.row_end; ++i) {
+        const F32V out = perturbed_gemv(acc[s][t * kParts + i], in.n_in / 64);
+        store_lanes(out, job, rows[s] + i * kLanes, format.n_out(), t);
+      }
     }
   }
 }
 
-template <class Format>
+template <int kTokens, class Format>
 inline void gemv(const Format& format, const Activations& in, const LinearJob& job) {
   const int n_tiles = (job.row_end - job.row_begin + kTileRows - 1) / kTileRows;
   const int half = n_tiles / 2;
   for (int tile = 0; tile < half; ++tile) {
     const int rows[2] = {job.row_begin + tile * kTileRows, job.row_begin + (tile + half) * kTileRows};
-    gemv_tiles<2>(format, in, job, rows);
+    gemv_tiles<2, kTokens>(format, in, job, rows);
   }
   if (n_tiles % 2 != 0) {
     const int last = job.row_begin + (n_tiles - 1) * kTileRows;
-    gemv_tiles<1>(format, in, job, &last);
+    gemv_tiles<1, kTokens>(format, in, job, &last);
   }
 }
 
@@ -218,10 +225,17 @@ inline void gemm(const Format& format, const Activations& in, const LinearJob& j
   for (; row < job.row_end; row += kLanes) gemm_panel<1>(format, in, job, row, panels);
 }
 
+template <int kTokens, class Format>
+inline void linear_of_few(const Format& format, const Activations& in, const LinearJob& job) {
+  if (in.n_rows == kTokens) return gemv<kTokens>(format, in, job);
+  if constexpr (kTokens > 1) linear_of_few<kTokens - 1>(format, in, job);
+}
+
 template <class Format>
 inline void linear(const Format& format, const Activations& in, const LinearJob& job) {
-  if (in.n_rows == 1) {
-    gemv(format, in, job);
+  static_assert(kGemvTokens <= kMaxGemvTokens);
+  if (in.n_rows <= kGemvTokens) {
+    linear_of_few<kGemvTokens>(format, in, job);
   } else {
     gemm(format, in, job);
   }

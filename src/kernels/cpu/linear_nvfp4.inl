@@ -24,44 +24,36 @@ class Nvfp4Format {
   const std::uint8_t* records() const { return w_.records; }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  // Parts of a record together, as they meet the same activations.
-  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+  // Parts of a record together, as they meet the same activations, and a group for all tokens.
+  template <int kTokens>
+  void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
     parts[0].template prefetch<kRecord / kLineBytes>(0);
-    const PlaneBlock& planes = in.planes[parts[0].block];
+    const PlaneBlock* planes = in.planes + static_cast<std::size_t>(parts[0].block) * kTokens;
     GroupScales scales[kPartsAtOnce];
-    ScaledSum high[kPartsAtOnce] = {}, low[kPartsAtOnce] = {};
+    ScaledSum high[kTokens][kPartsAtOnce] = {}, low[kTokens][kPartsAtOnce] = {};
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) scales[p] = group_scales(parts[p].line(8));
 #pragma GCC unroll 4
     for (int g = 0; g < kGroupsPerBlock; ++g) {
-      PlaneSum high_sum[kPartsAtOnce], low_sum[kPartsAtOnce];
+      Quads w[4][kPartsAtOnce];
 #pragma GCC unroll 4
       for (int p = 0; p < kPartsAtOnce; ++p) {
-        high_sum[p] = plane_sum(planes.high_start[g]);
-        low_sum[p] = plane_sum(planes.low_start[g]);
-      }
-#pragma GCC unroll 2
-      for (int z = 0; z < 2; ++z) {
-        Quads w[2][kPartsAtOnce];
-#pragma GCC unroll 4
-        for (int p = 0; p < kPartsAtOnce; ++p) decode_quads(parts[p].line(2 * g + z), w[0][p], w[1][p]);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          const int at = 16 * g + 8 * z + 4 * half;
-#pragma GCC unroll 4
-          for (int p = 0; p < kPartsAtOnce; ++p) high_sum[p] = plane_dot(high_sum[p], w[half][p], planes.high + at);
-#pragma GCC unroll 4
-          for (int p = 0; p < kPartsAtOnce; ++p) low_sum[p] = plane_dot(low_sum[p], w[half][p], planes.low + at);
-        }
+        decode_quads(parts[p].line(2 * g), w[0][p], w[1][p]);
+        decode_quads(parts[p].line(2 * g + 1), w[2][p], w[3][p]);
       }
 #pragma GCC unroll 4
-      for (int p = 0; p < kPartsAtOnce; ++p) {
-        add_scaled(high[p], high_sum[p], scales[p], g);
-        add_scaled(low[p], low_sum[p], scales[p], g);
+      for (int t = 0; t < kTokens; ++t) {
+        add_group(high[t], w, planes[t].high, planes[t].high_start[g], scales, g);
+        add_group(low[t], w, planes[t].low, planes[t].low_start[g], scales, g);
       }
     }
 #pragma GCC unroll 4
-    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = {i32_times_8(high[p].total) + low[p].total, i32_zero()};
+    for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        out[t][p] = {i32_times_8(high[t][p].total) + low[t][p].total, i32_zero()};
+      }
+    }
   }
   void pack(const RecordPart& part, std::int16_t* panel) const {
     part.prefetch<kRecord / kLineBytes>(0);
@@ -89,6 +81,20 @@ class Nvfp4Format {
   }
 
  private:
+  static void add_group(ScaledSum* to, const Quads (*w)[kPartsAtOnce], const std::int8_t* plane, std::int32_t start,
+                        const GroupScales* scales, int g) {
+    PlaneSum sum[kPartsAtOnce];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) sum[p] = plane_sum(start);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPartsAtOnce; ++p) sum[p] = plane_dot(sum[p], w[i][p], plane + 16 * g + 4 * i);
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) add_scaled(to[p], sum[p], scales[p], g);
+  }
+
   void step_row(int row, int block, const Activations& in, float* acc /* [n_rows], kLanes apart */) const {
     const std::size_t groups = static_cast<std::size_t>(row) * (w_.n_in / 16) + 4 * static_cast<std::size_t>(block);
     const int width = w_.n_in - 64 * block < 64 ? w_.n_in - 64 * block : 64;

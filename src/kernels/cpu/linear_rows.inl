@@ -17,19 +17,33 @@ class Rows16Format {
   const std::uint8_t* records() const { return reinterpret_cast<const std::uint8_t*>(w_.records); }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+  template <int kTokens>
+  void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    const std::int16_t* q = in.q + static_cast<std::size_t>(parts[0].block) * kTokens * 64;
+    constexpr int kChains = kTokens == 1 ? 4 : 2;  // a dot product is waited for
 #pragma GCC unroll 4
-    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = sums(parts[p], in);
-  }
-  BlockSums sums(const RecordPart& part, const Activations& in) const {
-    const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
-    I32V sum[4] = {i32_zero(), i32_zero(), i32_zero(), i32_zero()};
+    for (int p = 0; p < kPartsAtOnce; ++p) {
+      I32V sum[kTokens][kChains];
+      for (int t = 0; t < kTokens; ++t) {
+        for (int i = 0; i < kChains; ++i) sum[t][i] = i32_zero();
+      }
 #pragma GCC unroll 8
-    for (int pair = 0; pair < 32; ++pair) {
-      part.prefetch<1>(pair);
-      sum[pair % 4] = pair_dot(sum[pair % 4], i32_load_pairs(part.line(pair)), pair_set1(q + 2 * pair));
+      for (int pair = 0; pair < 32; ++pair) {
+        parts[p].template prefetch<1>(pair);
+        const I32V w = i32_load_pairs(parts[p].line(pair));
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) {
+          I32V& to = sum[t][pair % kChains];
+          to = pair_dot(to, w, pair_set1(q + 64 * t + 2 * pair));
+        }
+      }
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        I32V total = sum[t][0] + sum[t][1];
+        if constexpr (kChains == 4) total = total + (sum[t][2] + sum[t][3]);
+        out[t][p] = {total, i32_zero()};
+      }
     }
-    return {(sum[0] + sum[1]) + (sum[2] + sum[3]), i32_zero()};
   }
   void pack(const RecordPart& part, std::int16_t* panel) const {
     for (int pair = 0; pair < 32; ++pair) {
@@ -116,23 +130,30 @@ class Q8Format {
   const std::uint8_t* records() const { return w_.records; }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  void sums(const RecordPart* parts, const Activations& in, BlockSums* out /* [kPartsAtOnce] */) const {
+  template <int kTokens>
+  void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    const std::int16_t* q = in.q + static_cast<std::size_t>(parts[0].block) * kTokens * 64;
 #pragma GCC unroll 4
-    for (int p = 0; p < kPartsAtOnce; ++p) out[p] = sums(parts[p], in);
-  }
-  BlockSums sums(const RecordPart& part, const Activations& in) const {
-    const std::int16_t* q = in.q + static_cast<std::size_t>(part.block) * 64;
-    I32V sum[2][2] = {{i32_zero(), i32_zero()}, {i32_zero(), i32_zero()}};
-#pragma GCC unroll 16
-    for (int line = 0; line < 16; ++line) {
-      part.prefetch<1>(line);
-      I32V first, second;
-      split_quads(part.line(line), first, second);
-      I32V* half = sum[line / 8];
-      half[0] = pair_dot(half[0], first, pair_set1(q + 4 * line));
-      half[1] = pair_dot(half[1], second, pair_set1(q + 4 * line + 2));
+    for (int p = 0; p < kPartsAtOnce; ++p) {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        I32V sum[kTokens][2];
+        for (int t = 0; t < kTokens; ++t) sum[t][0] = sum[t][1] = i32_zero();
+#pragma GCC unroll 8
+        for (int line = 8 * half; line < 8 * half + 8; ++line) {
+          parts[p].template prefetch<1>(line);
+          I32V first, second;
+          split_quads(parts[p].line(line), first, second);
+#pragma GCC unroll 4
+          for (int t = 0; t < kTokens; ++t) {
+            sum[t][0] = pair_dot(sum[t][0], first, pair_set1(q + 64 * t + 4 * line));
+            sum[t][1] = pair_dot(sum[t][1], second, pair_set1(q + 64 * t + 4 * line + 2));
+          }
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) (half == 0 ? out[t][p].first : out[t][p].second) = sum[t][0] + sum[t][1];
+      }
     }
-    return {sum[0][0] + sum[0][1], sum[1][0] + sum[1][1]};
   }
   void pack(const RecordPart& part, std::int16_t* panel) const {
     for (int line = 0; line < 16; ++line) {

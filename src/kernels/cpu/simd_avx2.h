@@ -14,6 +14,7 @@ constexpr int kLanes = 8;
 constexpr int kPanelSums = 8;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
 constexpr int kPanelVectors = 2;
+constexpr int kGemvTokens = 1;   // that meet a record as it is read
 constexpr int kPartsAtOnce = 2;  // of a record, for one token
 constexpr bool kIsAvx2 = true;
 

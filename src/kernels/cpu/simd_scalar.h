@@ -1,4 +1,5 @@
-// The vocabulary in plain C++: small arrays in loops that a compiler may or may not vectorize.
+// The vocabulary in plain C++: small arrays in loops that a compiler may or may not vectorize. What is noinline would
+// otherwise double the time to compile this instruction set.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ constexpr int kLanes = 4;
 constexpr int kPanelSums = 4;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [2 halves][kLanes rows][32]
 constexpr int kPanelVectors = 1;
+constexpr int kGemvTokens = 1;   // that meet a record as it is read
 constexpr int kPartsAtOnce = 1;  // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
@@ -120,7 +122,7 @@ inline Partial dot(Partial acc, const I16x32& a, const I16x32& b) {
 }
 
 // 32 int8 of a and of b as pairs.
-inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
+[[gnu::noinline]] void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
   for (int i = 0; i < 32; ++i) {
     const auto low = static_cast<std::uint16_t>(a[i]), high = static_cast<std::uint16_t>(b[i]);
     pairs[i / kLanes].v[i % kLanes] = static_cast<std::int32_t>(low | static_cast<std::uint32_t>(high) << 16);
@@ -144,7 +146,7 @@ inline I32V i32_load_pairs(const void* p) {
   return out;
 }
 // Four int8 a row, elements 0, 2, 1, 3, as the pairs 0, 1 and 2, 3.
-inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
+[[gnu::noinline]] void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   const auto pair = [](int low, int high) {
     return static_cast<std::int32_t>((static_cast<std::uint32_t>(low) & 0xFFFF) | static_cast<std::uint32_t>(high)
                                                                                       << 16);
@@ -181,7 +183,7 @@ inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (
 struct Quads {
   std::int8_t v[4 * kLanes];
 };
-inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
+[[gnu::noinline]] void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
   static constexpr std::int8_t kQ1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   for (int i = 0; i < 4 * kLanes; ++i) {
     low.v[i] = kQ1[p[i] & 15];
@@ -197,7 +199,7 @@ inline std::int32_t plane_start(const std::int8_t*) {
 inline PlaneSum plane_sum(std::int32_t start) {
   return {{start, start, start, start}};
 }
-inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+[[gnu::noinline]] PlaneSum plane_dot(PlaneSum sum, const Quads& w, const std::int8_t* q) {
   for (int r = 0; r < kLanes; ++r) {
     for (int i = 0; i < 4; ++i) sum.v[r] += w.v[4 * r + i] * q[i];
   }
@@ -207,7 +209,7 @@ inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
 struct GroupScales {
   std::int16_t group[kGroupsPerBlock][kLanes];
 };
-inline GroupScales group_scales(const std::uint8_t* p) {
+[[gnu::noinline]] GroupScales group_scales(const std::uint8_t* p) {
   GroupScales out;
   for (int j = 0; j < kGroupsPerBlock; ++j) {
     for (int r = 0; r < kLanes; ++r) {
