@@ -3,6 +3,10 @@
 function(nibble_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  if(name STREQUAL "text")
+    file(GLOB jinja CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/text/jinja/*.cc)
+    list(APPEND sources ${jinja})
+  endif()
   if(name STREQUAL "kernels")
     file(GLOB backends CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/none/*.cc
          ${CMAKE_SOURCE_DIR}/src/kernels/reference/*.cc ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cc)

@@ -24,6 +24,7 @@ SEES = {
     "src/kernels": {"format", "base", "tensor"},
     "src/kernels/reference": {"format", "base", "tensor", "oracle", "kernels"},
     "src/text": {"base"},
+    "src/text/jinja": {"base"},
     "src/model": {"format", "base", "tensor", "io", "kernels"},
     "src/engine": {"format", "base", "tensor", "io", "kernels", "text", "model"},
     "src/server": {"base", "text", "engine"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/text/jinja_case_table.inc: Unicode's case mappings as Python's str.upper, lower and title know them.
+"""Writes src/text/jinja/case_table.inc: Unicode's case mappings as Python's str.upper, lower and title know them.
 
-  generate_case_table.py > src/text/jinja_case_table.inc
+  generate_case_table.py > src/text/jinja/case_table.inc
 """
 
 import sys

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "text/jinja_error.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_library.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/error.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/library.h"
+#include "text/jinja/parser.h"
 
 namespace nibble::text {
 namespace {

@@ -126,6 +126,15 @@ TEST(ChatTemplateLanguage, AMissingFilterIsAnErrorWhereItWouldRun) {
   EXPECT_EQ(render("{{ 1 | pprint }}"), "error: chat template, line 1: filter 'pprint' is not supported");
 }
 
+TEST(ChatTemplateLanguage, RareCornersAreThoseOfJinja2) {
+  EXPECT_EQ(render("{{ n[1:2] }}", {{"n", 5}}), "error: chat template, line 1: 'int' object cannot be sliced");
+  EXPECT_EQ(render("{% for i in [1, 2] %}{% continue %}{% else %}E{% endfor %}"), "E");
+  EXPECT_EQ(render("{{ 9007199254740993 / 3 }} {{ 9223372036854775807 / 3 }}"),
+            "3002399751580331.0 3.0744573456182584e+18");
+  EXPECT_EQ(render("{{ (5 | map('upper')) is defined }}"), "True");
+  EXPECT_EQ(render("{{ 5 | map('upper') | list }}"), "error: chat template, line 1: 'int' object is not iterable");
+}
+
 TEST(ChatTemplateLanguage, SafeTextEscapesWhatIsAddedToIt) {
   EXPECT_EQ(render("{{ '<' + '<' }}{{ ('<' | safe) + '<' }}{{ '<' | e }}"), "<<<&lt;&lt;");
 }

@@ -30,6 +30,17 @@ SNIPPETS = [line for line in r'''
 {{ u[0] }} {{ u[2] }} {{ u[6:8] }} {{ u[::-1] }} {{ u|length }} {{ u[-1] }} {{ u[7] }}
 {{ l[0] }} {{ l[-1] }} {{ l[1:] }} {{ l[::-1] }} {{ l[5] }} {{ l[5] is defined }} {{ (1,2,3)[1:] }} {{ l[:2] + l[2:] }}
 {{ l[0:2:0] }}
+{{ n[1:2] }}
+{{ d[1:2] }}
+{{ f[:1] is defined }}
+{% for i in l %}{% continue %}{% else %}E{% endfor %}
+{% for i in l %}{% break %}{% else %}E{% endfor %}
+{% for i in l %}{% if loop.first %}x{% else %}{% continue %}{% endif %}{% else %}E{% endfor %}
+{{ big / 3 }} {{ 9223372036854775807 / 3 }} {{ -9223372036854775807 / 7 }} {{ 1 / 9223372036854775807 }} {{ 9007199254740993 / 1 }}
+{{ (n|map('upper')) is defined }} {{ (n|batch(2)) is defined }} {{ (n|select) is defined }}
+{{ n|map('upper')|list }}
+{{ 12|truncate }} {{ [1]|truncate }} {{ none|truncate(9) }}
+{{ 12345678|truncate(2) }}
 {{ l['x'] }} {{ l.x }} {{ s.x }} {{ no.x }} {{ n.x is defined }}
 {{ nest.x.y[2].z }} {{ nest['x']['y'][-1]['z'] }} {{ nest.x['y'].0 }}
 {{ nest.q.r }}
