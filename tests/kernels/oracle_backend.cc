@@ -11,6 +11,7 @@
 #include "format/half.h"
 #include "format/nc1.h"
 #include "format/portable.h"
+#include "kernels/host_memory.h"
 #include "oracle/activation.h"
 #include "oracle/activations.h"
 #include "oracle/attention.h"
@@ -63,21 +64,12 @@ Error refused(std::string_view tensor, std::string message, std::string found, s
                .expected = std::move(expected)};
 }
 
-struct OracleBuffer final : Buffer {
-  explicit OracleBuffer(std::size_t n) : floats(n) {}
-  float* data() override { return floats.data(); }
-  std::size_t size() const override { return floats.size(); }
-  std::vector<float> floats;
-};
 struct OracleLinear final : Linear {
   WeightSource source = TensorView{};
 };
 struct OracleInput final : LinearInput {
   std::vector<std::vector<float>> x;
   std::vector<oracle::A11> quantized;
-};
-struct OracleEmbedding final : Embedding {
-  TensorView table;
 };
 struct OracleCache final : KvCache {
   struct Entry {
@@ -88,23 +80,17 @@ struct OracleCache final : KvCache {
     return std::size_t{3} * shape.n_layers * shape.n_kv_heads * shape.capacity * shape.head_dim;
   }
 };
-struct OracleRope final : RopeTable {
-  std::vector<float> cos_sin;
-};
-
 class OracleBackend final : public Backend {
  public:
   std::string_view name() const override { return "oracle"; }
   std::string description() const override { return "oracle"; }
 
-  std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<OracleBuffer>(n); }
-  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override {
-    auto buffer = std::make_unique<OracleBuffer>(values.size());
-    std::ranges::copy(values, buffer->data());
-    return buffer;
-  }
+  std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
+  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
+  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+    return make_host_embedding(table);
+  }
   std::unique_ptr<LinearInput> make_linear_input(int, int n_in) override {
     auto input = std::make_unique<OracleInput>();
     input->n_in = n_in;
@@ -117,12 +103,7 @@ class OracleBackend final : public Backend {
   }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
                                              bool interleaved) override {
-    auto table = std::make_unique<OracleRope>();
-    table->cos_sin.assign(cos_sin.begin(), cos_sin.end());
-    table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
-    table->rotary_dim = rotary_dim;
-    table->interleaved = interleaved;
-    return table;
+    return make_host_rope_table(cos_sin, rotary_dim, interleaved);
   }
 
   void begin_step(int n_flags) override { flags_.assign(n_flags, 0); }
@@ -185,21 +166,9 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
   return std::unique_ptr<Linear>(std::move(linear));
 }
 
-Result<std::unique_ptr<Embedding>> OracleBackend::make_embedding(const TensorView& table) {
-  if (!is_row_type(table.dtype)) {
-    return refused(table.name, "an embedding table of a type that nibble does not look up",
-                   std::string(dtype_name(table.dtype)), "F32, F16, BF16, or one of Q4_0 to Q6_K");
-  }
-  auto embedding = std::make_unique<OracleEmbedding>();
-  embedding->vocab_size = static_cast<int>(table.rows());
-  embedding->d_model = static_cast<int>(table.cols());
-  embedding->table = table;
-  return std::unique_ptr<Embedding>(std::move(embedding));
-}
-
 void OracleBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
   for (const std::int32_t token : tokens) {
-    const std::vector<float> row = row_as_f32(static_cast<const OracleEmbedding&>(table).table, token);
+    const std::vector<float> row = row_as_f32(static_cast<const HostEmbedding&>(table).table, token);
     out = std::ranges::copy(row, out).out;
   }
 }
@@ -252,13 +221,11 @@ void OracleBackend::linear(const LinearInput& input, const Linear& weights, cons
 }
 
 void OracleBackend::rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) {
-  const auto& cos_sin = static_cast<const OracleRope&>(table).cos_sin;
-  const auto rotary = static_cast<std::size_t>(table.rotary_dim);
+  const auto& host = static_cast<const HostRopeTable&>(table);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (int head = 0; head < n_heads; ++head) {
       float* h = x + (i * n_heads + head) * head_dim;
-      oracle::rope({h, static_cast<std::size_t>(head_dim)}, std::span(cos_sin).subspan(rows[i].pos * rotary, rotary),
-                   table.interleaved);
+      oracle::rope({h, static_cast<std::size_t>(head_dim)}, host.row(rows[i].pos), table.interleaved);
     }
   }
 }

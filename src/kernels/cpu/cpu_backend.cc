@@ -14,6 +14,7 @@
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/weights.h"
+#include "kernels/host_memory.h"
 #include "tensor/quant_block.h"
 
 namespace nibble::kernels::cpu {
@@ -24,22 +25,6 @@ constexpr std::size_t kElementGrain = 8192;
 constexpr std::size_t kTokenGrain = 4;
 constexpr int kSegment = 1024;  // of a row, in values; a multiple of a block
 constexpr std::size_t kSegmentGrain = 2;
-
-struct CpuBuffer final : Buffer {
-  explicit CpuBuffer(std::size_t n) : floats(n) {}
-  float* data() override { return floats.data(); }
-  std::size_t size() const override { return floats.size(); }
-  AlignedBuffer<float> floats;
-};
-
-struct CpuEmbedding final : Embedding {
-  TensorView table;
-};
-
-struct CpuRopeTable final : RopeTable {
-  AlignedBuffer<float> cos_sin;  // [n_positions, rotary_dim / 2, 2]
-  const float* row(std::int32_t pos) const { return cos_sin.data() + static_cast<std::size_t>(pos) * rotary_dim; }
-};
 
 struct CpuLinearInput final : LinearInput {
   CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
@@ -96,14 +81,12 @@ class CpuBackend final : public Backend {
            (pool_.size() == 1 ? " thread" : " threads");
   }
 
-  std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return std::make_unique<CpuBuffer>(n_floats); }
-  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override {
-    auto buffer = std::make_unique<CpuBuffer>(values.size());
-    std::ranges::copy(values, buffer->data());
-    return buffer;
-  }
+  std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return std::make_unique<HostBuffer>(n_floats); }
+  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
+  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+    return make_host_embedding(table);
+  }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
     reserve_scratch(static_cast<std::size_t>(max_rows) * kMaxPanelRows);
@@ -113,7 +96,10 @@ class CpuBackend final : public Backend {
     reserve_scratch(attention_scratch_floats(shape.head_dim));
     return std::make_unique<CpuKvCache>(shape);
   }
-  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
+  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
+                                             bool interleaved) override {
+    return make_host_rope_table(cos_sin, rotary_dim, interleaved);
+  }
 
   void begin_step(int n_flags) override { flags_.assign(n_flags, 0); }
   std::span<const std::uint8_t> end_step() override { return flags_; }
@@ -178,37 +164,8 @@ Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weig
   return linear;
 }
 
-Result<std::unique_ptr<Embedding>> CpuBackend::make_embedding(const TensorView& table) {
-  const bool is_float = table.dtype == DType::kF32 || table.dtype == DType::kF16 || table.dtype == DType::kBF16;
-  if (!is_float && find_quant_format(table.dtype) == nullptr) {
-    return Error{.message = "an embedding table of a type that nibble does not look up",
-                 .tensor = std::string(table.name),
-                 .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K",
-                 .hint = "convert the file with 'nibble quantize'"};
-  }
-  auto embedding = std::make_unique<CpuEmbedding>();
-  embedding->vocab_size = static_cast<int>(table.rows());
-  embedding->d_model = static_cast<int>(table.cols());
-  embedding->table = table;
-  return std::unique_ptr<Embedding>(std::move(embedding));
-}
-
-std::unique_ptr<RopeTable> CpuBackend::make_rope_table(std::span<const float> cos_sin, int rotary_dim,
-                                                       bool interleaved) {
-  NIBBLE_CHECK(rotary_dim > 0 && rotary_dim % 2 == 0 && cos_sin.size() % rotary_dim == 0,
-               "a rope table is [n_positions, rotary_dim / 2, 2]");
-  auto table = std::make_unique<CpuRopeTable>();
-  table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
-  table->rotary_dim = rotary_dim;
-  table->interleaved = interleaved;
-  table->cos_sin = AlignedBuffer<float>(cos_sin.size());
-  std::ranges::copy(cos_sin, table->cos_sin.data());
-  return table;
-}
-
 void CpuBackend::embed(const Embedding& embedding, std::span<const std::int32_t> tokens, float* out) {
-  const TensorView& table = static_cast<const CpuEmbedding&>(embedding).table;
+  const TensorView& table = static_cast<const HostEmbedding&>(embedding).table;
   const int n = embedding.d_model;
   for_each(tokens.size(), kTokenGrain, [&](std::size_t i, int) {
     NIBBLE_CHECK(tokens[i] >= 0 && tokens[i] < embedding.vocab_size, "a token outside of the vocabulary");
@@ -335,7 +292,7 @@ void CpuBackend::rope_store_kv(float* q, int n_heads, float* k, const float* v, 
 void CpuBackend::rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table) {
   NIBBLE_CHECK(table.rotary_dim <= head_dim, "rope rotates more dimensions than a head has");
   NIBBLE_CHECK(row.pos >= 0 && row.pos < table.n_positions, "a position beyond the rope table");
-  table_.rope(x, n_heads, head_dim, static_cast<const CpuRopeTable&>(table).row(row.pos), table.rotary_dim,
+  table_.rope(x, n_heads, head_dim, static_cast<const HostRopeTable&>(table).row(row.pos).data(), table.rotary_dim,
               table.interleaved);
 }
 

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "format/portable.h"
+#include "kernels/host_memory.h"
 #include "kernels/reference/elementwise.h"
 #include "kernels/reference/pack_weights.h"
 #include "kernels/reference/panel_gemm.h"
@@ -31,13 +32,6 @@ constexpr int kBlock = 64;
 int round_up(int n, int step) {
   return (n + step - 1) / step * step;
 }
-
-struct ReferenceBuffer final : Buffer {
-  explicit ReferenceBuffer(std::size_t n) : floats(n) {}
-  float* data() override { return floats.data(); }
-  std::size_t size() const override { return floats.size(); }
-  AlignedBuffer<float> floats;
-};
 
 struct ReferenceLinear final : Linear {
   enum class Form { kFloats, kIntegers, kCanonical };
@@ -65,10 +59,6 @@ struct ReferenceInput final : LinearInput {
   AlignedBuffer<float> ones;       // [max_rows, stride / 64]
 };
 
-struct ReferenceEmbedding final : Embedding {
-  TensorView table;
-};
-
 struct ReferenceCache final : KvCache {
   std::size_t bytes() const override {
     std::size_t n = 0;
@@ -81,10 +71,6 @@ struct ReferenceCache final : KvCache {
   std::vector<HeadCache> heads;  // [n_layers, n_kv_heads]
 };
 
-struct ReferenceRope final : RopeTable {
-  std::vector<float> cos_sin;  // [n_positions, rotary_dim / 2, 2]
-};
-
 class ReferenceBackend final : public Backend {
  public:
   explicit ReferenceBackend(const ReferenceOptions& options) : options_(options), pool_(options.n_threads) {}
@@ -95,13 +81,18 @@ class ReferenceBackend final : public Backend {
                        integer_attention() ? "integer" : "float", pool_.size());
   }
 
-  std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<ReferenceBuffer>(n); }
-  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
+  std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
+  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override;
+  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+    return make_host_embedding(table);
+  }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override;
-  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
+  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
+                                             bool interleaved) override {
+    return make_host_rope_table(cos_sin, rotary_dim, interleaved);
+  }
 
   void begin_step(int n_flags) override { nonfinite_.assign(n_flags, 0); }
   std::span<const std::uint8_t> end_step() override { return nonfinite_; }
@@ -137,12 +128,6 @@ class ReferenceBackend final : public Backend {
   std::vector<std::uint8_t> nonfinite_;
 };
 
-std::unique_ptr<Buffer> ReferenceBackend::make_vector(std::span<const float> values) {
-  auto buffer = std::make_unique<ReferenceBuffer>(values.size());
-  std::ranges::copy(values, buffer->data());
-  return buffer;
-}
-
 Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource& weights) {
   auto linear = std::make_unique<ReferenceLinear>();
   const TensorView* view = std::get_if<TensorView>(&weights);
@@ -161,20 +146,6 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   return std::unique_ptr<Linear>(std::move(linear));
 }
 
-Result<std::unique_ptr<Embedding>> ReferenceBackend::make_embedding(const TensorView& table) {
-  if (!can_decode(table.dtype)) {
-    return Error{.message = "the embedding table has a type that cannot be looked up",
-                 .tensor = std::string(table.name),
-                 .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K"};
-  }
-  auto embedding = std::make_unique<ReferenceEmbedding>();
-  embedding->table = table;
-  embedding->vocab_size = static_cast<int>(table.rows());
-  embedding->d_model = static_cast<int>(table.cols());
-  return std::unique_ptr<Embedding>(std::move(embedding));
-}
-
 std::unique_ptr<LinearInput> ReferenceBackend::make_linear_input(int max_rows, int n_in) {
   auto input = std::make_unique<ReferenceInput>(max_rows, n_in);
   input->n_in = n_in;
@@ -188,18 +159,8 @@ std::unique_ptr<KvCache> ReferenceBackend::make_kv_cache(const KvShape& shape) {
   return cache;
 }
 
-std::unique_ptr<RopeTable> ReferenceBackend::make_rope_table(std::span<const float> cos_sin, int rotary_dim,
-                                                             bool interleaved) {
-  auto table = std::make_unique<ReferenceRope>();
-  table->cos_sin.assign(cos_sin.begin(), cos_sin.end());
-  table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
-  table->rotary_dim = rotary_dim;
-  table->interleaved = interleaved;
-  return table;
-}
-
 void ReferenceBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
-  const auto& embedding = static_cast<const ReferenceEmbedding&>(table);
+  const auto& embedding = static_cast<const HostEmbedding&>(table);
   for (std::size_t i = 0; i < tokens.size(); ++i) decode_row(embedding.table, tokens[i], out + i * embedding.d_model);
 }
 
@@ -265,13 +226,11 @@ void ReferenceBackend::linear(const LinearInput& base, const Linear& weights, co
 
 void ReferenceBackend::rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows,
                             const RopeTable& base) {
-  const auto& table = static_cast<const ReferenceRope&>(base);
+  const auto& table = static_cast<const HostRopeTable&>(base);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    NIBBLE_CHECK(rows[i].pos >= 0 && rows[i].pos < table.n_positions, "a position beyond the rope table");
-    const std::span<const float> cos_sin =
-        std::span(table.cos_sin).subspan(static_cast<std::size_t>(rows[i].pos) * table.rotary_dim, table.rotary_dim);
     for (int h = 0; h < n_heads; ++h) {
-      oracle::rope({x + (i * n_heads + h) * head_dim, std::size_t(head_dim)}, cos_sin, table.interleaved);
+      oracle::rope({x + (i * n_heads + h) * head_dim, std::size_t(head_dim)}, table.row(rows[i].pos),
+                   table.interleaved);
     }
   }
 }
