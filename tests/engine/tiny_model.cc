@@ -1,7 +1,6 @@
 #include "tests/engine/tiny_model.h"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -196,7 +195,13 @@ void add_int_array(GgufWriter& writer, std::string_view key, const std::vector<s
   writer.add_value(key, GgufValue(GgufType::kArray, encoding));
 }
 
-std::string write_tiny_model(const TinySpec& s, const std::string& name) {
+std::string write_tiny_model(const TinySpec& spec, const std::string& name) {
+  const std::string path = test_folder() + "/" + name;
+  NIBBLE_CHECK(write_tiny_model_to(spec, path).ok(), "a tiny model could not be written");
+  return path;
+}
+
+Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
   Builder b(s);
   const std::vector<std::string> tokens = byte_vocabulary();
   const std::uint64_t vocab = tokens.size() + s.vocab_extra;
@@ -230,10 +235,7 @@ std::string write_tiny_model(const TinySpec& s, const std::string& name) {
 
   GgufWriter writer;
   add_metadata(s, writer, tokens);
-  const std::string path = test_folder() + "/" + name;
-  const Status status = b.write(writer, path);
-  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().to_string());
-  return path;
+  return b.write(writer, path);
 }
 
 }  // namespace nibble::testing

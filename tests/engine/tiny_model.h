@@ -40,7 +40,8 @@ void add_int_array(GgufWriter& writer, std::string_view key, const std::vector<s
 
 // The folder of this process's test files; removed at exit.
 std::string test_folder();
-// Writes the model and returns its path. Fails the test if it cannot.
+// Writes the model into test_folder() and returns its path.
 std::string write_tiny_model(const TinySpec& spec, const std::string& name);
+Status write_tiny_model_to(const TinySpec& spec, const std::string& path);
 
 }  // namespace nibble::testing

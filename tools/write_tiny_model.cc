@@ -1,0 +1,50 @@
+// Writes one of the small random models on which nibble is compared with llama.cpp (tools/llama_tiny_reference.py).
+//
+// usage: write_tiny_model llama|qwen2|linear|yarn OUT.gguf
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::testing {
+namespace {
+
+void linear_scaling(GgufWriter& w) {
+  w.add_string("llama.rope.scaling.type", "linear");
+  w.add_f32("llama.rope.scaling.factor", 4);
+}
+
+void yarn_scaling(GgufWriter& w) {
+  w.add_string("llama.rope.scaling.type", "yarn");
+  w.add_f32("llama.rope.scaling.factor", 4);
+  w.add_u32("llama.rope.scaling.original_context_length", 128);
+}
+
+// Awkward sizes: K = 80, 112 and 208 end in a short block of 64, three or five query heads share one KV head, a head
+// has 48 or 16 dimensions.
+Status write(const std::string& name, const std::string& path) {
+  if (name == "llama") return write_tiny_model_to({}, path);
+  if (name == "qwen2") {
+    return write_tiny_model_to({.architecture = "qwen2", .d_ff = 208, .n_heads = 5, .head_dim = 16, .own_head = true},
+                               path);  // llama.cpp wants n_heads * head_dim = d_model of this family
+  }
+  if (name == "linear") return write_tiny_model_to({.seed = 2, .metadata = linear_scaling}, path);
+  if (name == "yarn") return write_tiny_model_to({.seed = 3, .metadata = yarn_scaling}, path);
+  return Error{.message = "there is no such model", .found = name, .expected = "llama, qwen2, linear or yarn"};
+}
+
+}  // namespace
+}  // namespace nibble::testing
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: write_tiny_model llama|qwen2|linear|yarn OUT.gguf\n");
+    return 2;
+  }
+  const nibble::Status status = nibble::testing::write(argv[1], argv[2]);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "write_tiny_model: {}\n", status.error().to_string());
+  return 1;
+}
