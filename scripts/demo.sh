@@ -27,10 +27,11 @@ while [ $# != 0 ]; do
     -h | --help) usage && exit 0 ;;
     --offline) offline=yes ;;
     --model)
-      MODEL=${2:?--model needs a name}
+      [ -n "${2:-}" ] || wrong_usage "--model needs a name"
+      MODEL=$2
       shift
       ;;
-    -*) usage >&2 && exit 2 ;;
+    -*) wrong_usage "there is no flag $1" ;;
     *) QUESTION=$1 ;;
   esac
   shift

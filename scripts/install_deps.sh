@@ -79,7 +79,7 @@ main() {
       demo | test) set=$argument ;;
       --print) print=yes ;;
       -h | --help) usage && exit 0 ;;
-      *) usage >&2 && exit 2 ;;
+      *) wrong_usage "'$argument' is not expected" ;;
     esac
   done
   local packages=("${DEMO_PACKAGES[@]}")

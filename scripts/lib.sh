@@ -18,6 +18,13 @@ die() {
   [ $# = 0 ] || printf '       %s\n' "$@" >&2
   exit 1
 }
+# wrong_usage WHAT [MORE...]: a mistake of the command line, exit status 2.
+wrong_usage() {
+  printf '%serror:%s %s\n' "$RED" "$PLAIN" "$1" >&2
+  shift
+  printf '       %s\n' "$@" "see $0 --help" >&2
+  exit 2
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # Seconds since an earlier EPOCHREALTIME, with one decimal.

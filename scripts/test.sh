@@ -36,6 +36,10 @@ failed=0 passed=0 skipped=0 child=''
 # Who stops this script stops the stage that it runs; the stage has a process group of its own.
 trap '[ -z "$child" ] || kill "$child" 2>/dev/null; exit 130' INT TERM
 
+how_it_ended() {
+  if [ "$1" -gt 128 ]; then echo "ended by signal SIG$(kill -l $(($1 - 128)))"; else echo "exit status $1"; fi
+}
+
 run_stage() {
   local name=$1 log=$LOGS/$1.log start=$EPOCHREALTIME status what mark
   local about=${STAGE_ABOUT[$name]}
@@ -51,7 +55,7 @@ run_stage() {
     0) mark=pass passed=$((passed + 1)) what=$(sed -n 's/^COUNT: //p' "$log" | tail -n 1) ;;
     77) mark='NOT RUN' skipped=$((skipped + 1)) what=$(sed -n 's/^NOT RUN: //p' "$log" | paste -sd ';') ;;
     124) mark=FAIL failed=$((failed + 1)) what="took longer than $STAGE_LIMIT s, see build/test-logs/$name.log" ;;
-    *) mark=FAIL failed=$((failed + 1)) what="exit status $status, see build/test-logs/$name.log" ;;
+    *) mark=FAIL failed=$((failed + 1)) what="$(how_it_ended "$status"), see build/test-logs/$name.log" ;;
   esac
   RESULTS+=("$mark|$name|$(seconds_since "$start")|$what")
   if [ "$mark" = FAIL ]; then
@@ -81,7 +85,8 @@ parse_arguments() {
     case $1 in
       --quick) selection=("${QUICK_STAGES[@]}") ;;
       --stage)
-        [ -n "${STAGE_ABOUT[${2:-none}]:-}" ] || die "--stage needs one of: ${STAGES[*]}"
+        [ -n "${2:-}" ] || wrong_usage "--stage needs a name" "stages: ${STAGES[*]}"
+        [ -n "${STAGE_ABOUT[$2]:-}" ] || wrong_usage "there is no stage '$2'" "stages: ${STAGES[*]}"
         selection+=("$2")
         shift
         ;;
@@ -91,11 +96,12 @@ parse_arguments() {
           [[ " ${QUICK_STAGES[*]} " != *" $name "* ]] || quick='*'
           printf '%s %-12s %s\n' "$quick" "$name" "${STAGE_ABOUT[$name]}"
         done
+        echo "* runs with --quick, too"
         exit 0
         ;;
       --verbose) verbose=yes ;;
       -h | --help) usage && exit 0 ;;
-      *) usage >&2 && exit 2 ;;
+      *) wrong_usage "'$1' is not expected" ;;
     esac
     shift
   done
@@ -107,6 +113,7 @@ main() {
   parse_arguments "$@"
   mkdir -p "$LOGS"
   begin=$EPOCHREALTIME
+  say "${#selection[@]} stages; a build takes minutes, and says so in build/test-logs/NAME.log only (all stages: 15 to 30 minutes on two cores)"
   local name
   for name in "${selection[@]}"; do run_stage "$name"; done
   summary

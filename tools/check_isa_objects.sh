@@ -5,7 +5,11 @@
 # usage: tools/check_isa_objects.sh BUILD_DIR
 set -euo pipefail
 
-build=${1:?usage: tools/check_isa_objects.sh BUILD_DIR}
+[ $# = 1 ] || {
+  echo "usage: tools/check_isa_objects.sh BUILD_DIR" >&2
+  exit 2
+}
+build=$1
 weak_symbols() { nm -C "$1" | grep -E '^([0-9a-f]+| +) [WwVvu] ' || true; }
 
 # Positive control: an object with an inline function that is not inlined must be found.

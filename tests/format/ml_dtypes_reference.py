@@ -60,7 +60,8 @@ def check(program, name):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     np.seterr(all="ignore")
     print(f"ml_dtypes {ml_dtypes.__version__}, numpy {np.__version__}")
     converter = sys.argv[1] + "/tools/format_convert"

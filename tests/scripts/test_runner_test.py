@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = """
-declare -A STAGE_ABOUT=([good]=a [absent]=b [bad]=c [halfway]=d [unset]=e [piped]=f [hanging]=g)
+declare -A STAGE_ABOUT=([good]=a [absent]=b [bad]=c [halfway]=d [unset]=e [piped]=f [hanging]=g [killed]=h)
 STAGES=(good absent)
 QUICK_STAGES=(good)
 stage_good() { echo "COUNT: 3 things"; }
@@ -18,6 +18,7 @@ stage_halfway() { false; echo "COUNT: 1"; }
 stage_unset() { echo "$nowhere"; }
 stage_piped() { false | cat; }
 stage_hanging() { sleep 60; }
+stage_killed() { kill -SEGV $$; }
 """
 
 
@@ -43,10 +44,26 @@ class TestRunner(unittest.TestCase):
             status, lines, _ = self.run_stages("--stage", "good", "--stage", stage)
             self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"), stage)
 
+    def test_a_signal_is_called_by_its_name(self) -> None:
+        status, lines, _ = self.run_stages("--stage", "killed")
+        self.assertEqual(status, 1)
+        self.assertTrue(any("ended by signal SIGSEGV" in line for line in lines), lines)
+
     def test_an_unknown_stage_is_refused(self) -> None:
         status, lines, err = self.run_stages("--stage", "nothing")
-        self.assertEqual((status, lines), (1, []))
-        self.assertIn("--stage needs one of", err)
+        self.assertEqual((status, lines), (2, []))
+        self.assertIn("there is no stage 'nothing'", err)
+        self.assertIn("stages: good absent", err)
+
+    def test_every_script_calls_wrong_usage_by_its_name(self) -> None:
+        for script, arguments, words in (("test.sh", ["--stage"], "--stage needs a name"), ("test.sh", ["--slow"], "'--slow' is not expected"),
+                                         ("demo.sh", ["--model"], "--model needs a name"), ("demo.sh", ["--fast"], "there is no flag --fast"),
+                                         ("install_deps.sh", ["all"], "'all' is not expected"), ("fetch_model.sh", [], "no name given"),
+                                         ("fetch_model.sh", ["nothing"], "nothing")):
+            result = subprocess.run(["bash", str(ROOT / "scripts" / script), *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                                    text=True, check=False)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), (script, arguments))
+            self.assertIn(words, result.stderr)
 
     def test_quick_runs_its_list(self) -> None:
         _, lines, _ = self.run_stages("--quick")
