@@ -3,15 +3,18 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <iostream>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/generation_flags.h"
 #include "apps/model_flags.h"
+#include "apps/usage.h"
 
 namespace nibble::apps {
 namespace {
@@ -25,17 +28,35 @@ struct ChatFlags {
   bool verbose = false;
 };
 
-// Reads one line of the user; false at the end of the input.
+// Without SA_RESTART, so that Ctrl-C also ends a read that waits for the user.
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+}
+
+// Reads one line of the user; false at the end of the input, and when Ctrl-C is pressed at the prompt.
 bool read_line(bool terminal, std::string& line) {
+  interrupted = 0;
   if (terminal) say("> ");
-  return static_cast<bool>(std::getline(std::cin, line));
+  char* text = nullptr;  // getline's, which unlike std::getline comes back from an interrupted read
+  std::size_t room = 0;
+  const ssize_t length = ::getline(&text, &room, stdin);
+  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  if (length < 0 || interrupted != 0) {
+    if (terminal) say("\n");
+    return false;
+  }
+  line.assign(text, static_cast<std::size_t>(length));
+  if (line.ends_with('\n')) line.pop_back();
+  return true;
 }
 
 // One answer; the conversation grows by it. Ctrl-C ends the answer, not the program.
 Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Session& session,
               nlohmann::ordered_json& messages) {
   NIBBLE_ASSIGN(auto prompt, engine::encode_conversation(loaded, messages));
-  NIBBLE_ASSIGN(const auto request, flags.generation.request(std::move(prompt)));
+  const engine::GenerateRequest request = flags.generation.request(std::move(prompt));
   interrupted = 0;
   const auto show = [](std::string_view text) { return write_out(text) && interrupted == 0; };
   NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request, show));
@@ -64,9 +85,9 @@ Result<int> chat(const ChatFlags& flags) {
   restart();
   const bool terminal = isatty(STDIN_FILENO) == 1;
   if (terminal)
-    say("{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n",
+    say("{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer or, between answers, ends.\n",
         loaded->model->backend->description());
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+  catch_interrupts();
   for (std::string line; read_line(terminal, line);) {
     if (line.empty()) continue;
     if (line == "/quit") break;
@@ -92,13 +113,14 @@ Command add_chat(CLI::App& app) {
       app.add_subcommand("chat", "A conversation through the model's own chat template; one message a line");
   auto flags = std::make_shared<ChatFlags>();
   flags->model.add_model(*command);
-  command->add_option("--system", flags->system, "A system message before the conversation");
+  add_text(*command, "--system", flags->system, "A system message before the conversation");
   flags->generation.add(*command);
   command->add_flag("-v,--verbose", flags->verbose,
                     "Speed, cached tokens and the digest of the logits after each answer");
   flags->model.add_machine(*command);
   flags->model.add_session(*command);
-  return [flags] {
+  return [flags, command] {
+    if (auto fault = flags->generation.fault()) return wrong_usage(*command, std::move(*fault));
     const Result<int> status = chat(*flags);
     return status.ok() ? *status : fail(status.error());
   };

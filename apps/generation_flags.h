@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,13 @@ namespace nibble::apps {
 struct GenerationFlags {
   int max_tokens = 256;
   engine::SamplingParams sampling;
-  std::vector<std::string> logit_bias;  // "ID=BIAS"
   std::vector<std::string> stops;
   bool ignore_eos = false;
 
   void add(CLI::App& command);
-  // An error if a --logit-bias does not parse.
-  Result<engine::GenerateRequest> request(std::vector<std::int32_t> prompt) const;
+  // What is wrong with the values, whatever the model: to be asked before one is loaded.
+  std::optional<Error> fault() const;
+  engine::GenerateRequest request(std::vector<std::int32_t> prompt) const;
 };
 
 }  // namespace nibble::apps

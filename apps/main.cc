@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/usage.h"
 #include "base/build_info.h"
+#include "base/out_of_memory.h"
 
 namespace {
 
@@ -25,7 +28,6 @@ int main(int argc, char** argv) {
   CLI::App app{"nibble: NVFP4 language models on CPUs. One model file, one answer, bit for bit."};
   app.set_version_flag("--version", std::string("nibble ") + kVersion + " (" + kCommit + ")");
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::help);
 
   // CLI11 keeps the order of registration in --help.
   std::vector<std::pair<CLI::App*, apps::Command>> commands;
@@ -36,14 +38,22 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return finish(app.exit(done));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return apps::wrong_usage(app, error);
+  } catch (const apps::BadUsage& error) {
+    return apps::wrong_usage(*app.get_subcommands().front(), error.error());
   }
   try {
     for (const auto& [subcommand, command] : commands) {
       if (subcommand->parsed()) return finish(command());
     }
-  } catch (const std::exception& error) {  // out of memory and the like: no input is meant to lead here
+  } catch (const OutOfMemory& error) {
+    return apps::fail(not_enough_memory("this command", error.bytes()));
+  } catch (const std::bad_alloc&) {
+    return apps::fail(not_enough_memory("this command", 0));
+  } catch (const std::exception& error) {  // no input is meant to lead here
     std::fprintf(stderr, "nibble: internal error: %s\n", error.what());
     return 1;
   }

@@ -19,12 +19,15 @@ struct ModelFlags {
   int n_ctx = 0;
   int prefill_chunk = engine::SessionOptions{}.prefill_chunk;
 
-  void add_model(CLI::App& command);    // the positional MODEL
-  void add_machine(CLI::App& command);  // --backend --isa --threads
-  void add_session(CLI::App& command);  // --contract --lane --ctx --chunk
+  void add_model(CLI::App& command);                                // the positional MODEL
+  void add_machine(CLI::App& command);                              // --backend --isa --threads
+  void add_session(CLI::App& command);                              // --contract --lane --ctx --chunk
+  void add_cache(CLI::App& command, const std::string& about_ctx);  // --ctx --chunk
 
   engine::LoadOptions load_options() const;
   engine::SessionOptions session_options() const { return {.n_ctx = n_ctx, .prefill_chunk = prefill_chunk}; }
 };
+
+void add_threads(CLI::App& command, int& n_threads);
 
 }  // namespace nibble::apps

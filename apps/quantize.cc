@@ -2,11 +2,16 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/model_flags.h"
+#include "apps/usage.h"
 #include "base/machine.h"
 #include "quantize/quantize_model.h"
 
@@ -15,19 +20,24 @@ namespace {
 
 volatile std::sig_atomic_t stopped = 0;  // NOLINT: a signal handler can reach nothing else
 
+constexpr std::pair<std::string_view, HeadFormat> kHeads[] = {
+    {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
+
 struct QuantizeFlags {
   std::string source;
   std::string destination;
   std::string recipe = "max";
-  HeadFormat head = HeadFormat::kF16;
+  std::string head = "f16";
   int n_threads = 0;
 };
 
 void print_summary(const QuantizeSummary& summary, const std::string& destination) {
   say("\n{:14} {:12} {:>8} {:>12} {:>12} {:>8}\n", "kind", "stored as", "tensors", "weights", "rel. RMS", "SNR");
   for (const KindSummary& kind : summary.by_kind()) {
-    say("{:14} {:12} {:>8} {:>12} {:>11.3f}% {:>5.1f} dB\n", kind.kind, dtype_name(kind.to), kind.n_tensors,
-        kind.n_weights, 100 * kind.error.relative_rms(), kind.error.snr_db());
+    const bool exact = kind.error.noise == 0;
+    say("{:14} {:12} {:>8} {:>12} {:>12} {:>8}\n", kind.kind, dtype_name(kind.to), kind.n_tensors, kind.n_weights,
+        exact ? "exact" : fmt::format("{:.3f}%", 100 * kind.error.relative_rms()),
+        exact ? "" : fmt::format("{:.1f} dB", kind.error.snr_db()));
   }
   say("worst tensors: ");
   for (const TensorSummary& tensor : summary.worst(3)) {
@@ -44,7 +54,10 @@ int quantize(const QuantizeFlags& flags) {
   ThreadPool pool(flags.n_threads > 0 ? flags.n_threads : hardware_threads());
   std::unique_ptr<Progress> bar;
   std::string phase;
-  QuantizeOptions options{.recipe = *find_recipe(flags.recipe), .head = flags.head};
+  QuantizeOptions options{.recipe = *find_recipe(flags.recipe)};
+  for (const auto& [name, format] : kHeads) {
+    if (name == flags.head) options.head = format;
+  }
   options.progress = [&](const QuantizeProgress& progress) {
     if (phase != progress.phase) {
       phase = progress.phase;
@@ -71,22 +84,14 @@ Command add_quantize(CLI::App& app) {
   command->add_option("SRC", flags->source, "A .gguf file; of a split model the first part")->required();
   command->add_option("-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
       ->required();
-  command
-      ->add_option("--recipe", flags->recipe,
-                   "How block scales are chosen. max: ModelOpt's rules, bit for bit; 4over6: the better of two scales; "
-                   "mse: the scale "
-                   "with the smallest squared error")
-      ->check(CLI::IsMember({"max", "4over6", "mse"}))
-      ->capture_default_str();
-  const std::map<std::string, HeadFormat> heads = {
-      {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
-  command
-      ->add_option("--head", flags->head,
-                   "The output head: f16 (bf16 if the source is), q8_0 or nvfp4; the embedding stays 16-bit")
-      ->transform(CLI::CheckedTransformer(heads, CLI::ignore_case))
-      ->default_str("f16");
-  command->add_option("--threads", flags->n_threads, "Threads; 0: one per core this process may use")
-      ->check(CLI::Range(0, 1024));
+  add_choice(*command, "--recipe", flags->recipe, {"max", "4over6", "mse"},
+             "How block scales are chosen. max: ModelOpt's rules, bit for bit; 4over6: the better of two scales; mse: "
+             "the scale with the smallest squared error");
+  std::vector<std::string> heads;
+  for (const auto& [name, format] : kHeads) heads.emplace_back(name);
+  add_choice(*command, "--head", flags->head, std::move(heads),
+             "The output head: f16 (bf16 if the source is), q8_0 or nvfp4; the embedding stays 16-bit");
+  add_threads(*command, flags->n_threads);
   return [flags] { return quantize(*flags); };
 }
 

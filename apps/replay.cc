@@ -69,9 +69,7 @@ Command add_replay(CLI::App& app) {
   command->add_option("RECEIPT", flags->receipt, "A file that nibble run --receipt wrote")->required();
   command->add_option("--model", flags->model.model, "The model file of the receipt")->required();
   flags->model.add_machine(*command);
-  command->add_option("--ctx", flags->model.n_ctx, "Positions of the cache; 0: as in the receipt")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--chunk", flags->model.prefill_chunk, "Tokens of a prefill step")->check(CLI::PositiveNumber);
+  flags->model.add_cache(*command, "Positions of the cache; 0: as in the receipt");
   return [flags] {
     const Result<int> status = replay(*flags);
     return status.ok() ? *status : fail(status.error());

@@ -12,6 +12,9 @@
 #include "apps/console.h"
 #include "apps/generation_flags.h"
 #include "apps/model_flags.h"
+#include "apps/usage.h"
+#include "base/atomic_file.h"
+#include "base/utf8.h"
 #include "engine/receipt.h"
 
 namespace nibble::apps {
@@ -30,20 +33,29 @@ struct RunFlags {
   bool json = false;
 };
 
-Result<std::string> read_prompt(const RunFlags& flags) {
-  if (flags.prompt_file.empty()) return flags.prompt;
-  if (flags.prompt_file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code ec;
-  if (std::filesystem::is_directory(flags.prompt_file, ec)) {
-    return Error{.message = "the prompt file is a directory", .file = flags.prompt_file};
+  if (std::filesystem::is_directory(path, ec)) {
+    return Error{.message = "the prompt file is a directory", .file = path};
   }
-  std::ifstream in(flags.prompt_file, std::ios::binary);
-  if (!in) return Error{.message = "cannot open the prompt file", .file = flags.prompt_file};
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Error{.message = "cannot open the prompt file", .file = path};
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-Result<std::vector<std::int32_t>> encode_prompt(const RunFlags& flags, const engine::LoadedModel& loaded) {
-  NIBBLE_ASSIGN(const std::string prompt, read_prompt(flags));
+Result<std::string> read_prompt(const RunFlags& flags) {
+  if (flags.prompt_file.empty()) return flags.prompt;
+  NIBBLE_ASSIGN(std::string text, read_text(flags.prompt_file));
+  Status status = check_utf8(text, "the prompt");
+  if (status.ok()) return text;
+  Error error = std::move(status).error();
+  error.file = flags.prompt_file;
+  return error;
+}
+
+Result<std::vector<std::int32_t>> encode_prompt(const RunFlags& flags, const std::string& prompt,
+                                                const engine::LoadedModel& loaded) {
   if (!flags.chat) return loaded.tokenizer.encode(prompt, {.parse_special = flags.raw, .add_special = !flags.raw});
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
@@ -64,9 +76,11 @@ void print_summary(const engine::Completion& c, const engine::GenerateRequest& r
 }
 
 Result<int> run(const RunFlags& flags) {
+  if (!flags.receipt.empty()) NIBBLE_TRY(AtomicFile::check(flags.receipt));
+  NIBBLE_ASSIGN(const std::string prompt, read_prompt(flags));
   NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, flags.model.load_options()));
-  NIBBLE_ASSIGN(auto prompt, encode_prompt(flags, *loaded));
-  NIBBLE_ASSIGN(auto request, flags.generation.request(std::move(prompt)));
+  NIBBLE_ASSIGN(auto tokens, encode_prompt(flags, prompt, *loaded));
+  engine::GenerateRequest request = flags.generation.request(std::move(tokens));
   request.digest_prompt = flags.digest_prompt;
   NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
 
@@ -103,12 +117,12 @@ Command add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "One completion, streamed; speed and a digest of the logits on stderr");
   auto flags = std::make_shared<RunFlags>();
   flags->model.add_model(*command);
-  auto* prompt = command->add_option("-p,--prompt", flags->prompt, "The prompt");
+  auto* prompt = add_text(*command, "-p,--prompt", flags->prompt, "The prompt");
   auto* file = command->add_option("-f,--file", flags->prompt_file, "Read the prompt from a file; - is stdin");
   prompt->excludes(file);
   auto* chat =
       command->add_flag("--chat", flags->chat, "The prompt is a user's message: put it into the model's chat template");
-  command->add_option("--system", flags->system, "A system message before it")->needs(chat);
+  add_text(*command, "--system", flags->system, "A system message before it")->needs(chat);
   command->add_flag("--raw", flags->raw, "Special tokens in the prompt's text are tokens, and no BOS is added")
       ->excludes(chat);
   flags->generation.add(*command);
@@ -120,8 +134,11 @@ Command add_run(CLI::App& app) {
   flags->model.add_session(*command);
   return [flags, command] {
     if (command->count("-p") + command->count("-f") == 0) {
-      return say("nibble run needs a prompt: -p TEXT or -f FILE (- is stdin)\n"), 2;
+      return wrong_usage(*command, {.message = "nibble run needs a prompt",
+                                    .found = "neither -p nor -f",
+                                    .expected = "-p TEXT or -f FILE (- is stdin)"});
     }
+    if (auto fault = flags->generation.fault()) return wrong_usage(*command, std::move(*fault));
     const Result<int> status = run(*flags);
     return status.ok() ? *status : fail(status.error());
   };

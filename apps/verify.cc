@@ -20,7 +20,7 @@ struct VerifyFlags {
 
 nlohmann::ordered_json fault_to_json(const Error& fault) {
   nlohmann::ordered_json json = {{"file", fault.file},
-                                 {"tensor", fault.tensor},
+                                 {"tensor", fault.subject()},  // or the metadata key
                                  {"found", fault.found},
                                  {"expected", fault.expected},
                                  {"message", fault.message}};

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/check.h"
+#include "base/out_of_memory.h"
 
 namespace nibble {
 
@@ -22,10 +22,10 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t size) : size_(size) {
     if (size == 0) return;
-    NIBBLE_CHECK(size <= (SIZE_MAX - kAlignment) / sizeof(T), "AlignedBuffer size overflows");
+    if (size > (SIZE_MAX - kAlignment) / sizeof(T)) throw OutOfMemory(SIZE_MAX);
     // calloc, because a large block then costs memory only where it is touched: a KV cache grows with its sequence.
     memory_.reset(std::calloc(size * sizeof(T) + kAlignment, 1));
-    NIBBLE_CHECK(memory_ != nullptr, "out of memory");
+    if (memory_ == nullptr) throw OutOfMemory(size * sizeof(T));
     void* start = memory_.get();
     std::size_t room = size * sizeof(T) + kAlignment;
     data_ = static_cast<T*>(std::align(kAlignment, size * sizeof(T), start, room));

@@ -57,6 +57,11 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   }
 }
 
+Status AtomicFile::check(const std::string& path) {
+  NIBBLE_TRY(create(path));
+  return ok_status();
+}
+
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);

@@ -16,6 +16,8 @@ class AtomicFile {
  public:
   // Refuses a path that is a folder, a device or a pipe, which a rename would replace. A symbolic link is followed.
   static Result<AtomicFile> create(const std::string& path);
+  // Whether create() would do, at the start of work whose result goes there; leaves nothing behind.
+  static Status check(const std::string& path);
 
   AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
   AtomicFile& operator=(AtomicFile&& other) noexcept;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/out_of_memory.h"
 #include "base/printable.h"
 
 namespace nibble {
@@ -68,6 +69,11 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED && errno == ENOMEM) {
+    Error error = not_enough_memory("the map of the file", size);
+    error.file = path;
+    return error;
+  }
   if (address == MAP_FAILED) return system_error("map", path, errno);
   MappedFile mapped;
   mapped.path_ = path;

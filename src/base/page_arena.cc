@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/out_of_memory.h"
 
 namespace nibble {
 namespace {
@@ -20,7 +20,7 @@ std::size_t round_up(std::size_t size, std::size_t unit) {
 std::shared_ptr<std::uint8_t> map_pages(std::size_t size) {
   const std::size_t room = size + kHugePage;  // mmap aligns to small pages only
   void* mapping = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  NIBBLE_CHECK(mapping != MAP_FAILED, "out of memory");
+  if (mapping == MAP_FAILED) throw OutOfMemory(size);
   const auto address = reinterpret_cast<std::uintptr_t>(mapping);
   auto* start = static_cast<std::uint8_t*>(mapping) + (round_up(address, kHugePage) - address);
   ::madvise(start, size, MADV_HUGEPAGE);  // advice: where it is refused, pages stay small
@@ -30,10 +30,11 @@ std::shared_ptr<std::uint8_t> map_pages(std::size_t size) {
 }  // namespace
 
 PageSpan PageArena::allocate(std::size_t size) {
-  NIBBLE_CHECK(size <= SIZE_MAX / 2, "PageArena size overflows");
+  if (size > SIZE_MAX / 2) throw OutOfMemory(size);
   if (chunk_ == nullptr || size > chunk_size_ - used_) {
-    chunk_size_ = std::max(kChunk, round_up(size, kHugePage));
-    chunk_ = map_pages(chunk_size_);
+    const std::size_t room = std::max(kChunk, round_up(size, kHugePage));
+    chunk_ = map_pages(room);
+    chunk_size_ = room;
     used_ = 0;
   }
   PageSpan span{{chunk_, chunk_.get() + used_}, size};

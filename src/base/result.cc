@@ -9,6 +9,7 @@ std::string Error::to_string() const {
   };
   add("file:     ", file);
   add("tensor:   ", tensor);
+  add("key:      ", key);
   add("found:    ", found);
   add("expected: ", expected);
   add("hint:     ", hint);

@@ -14,11 +14,13 @@ namespace nibble {
 struct Error {
   std::string message;
   std::string file = {};
-  std::string tensor = {};  // tensor name or metadata key
+  std::string tensor = {};
+  std::string key = {};  // of metadata, or of a JSON file; an error is about a tensor or about a key
   std::string found = {};
   std::string expected = {};
   std::string hint = {};
 
+  const std::string& subject() const { return key.empty() ? tensor : key; }
   // "message" first, then one indented line per non-empty field.
   std::string to_string() const;
 };

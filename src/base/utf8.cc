@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -55,6 +57,14 @@ std::size_t find_invalid_utf8(std::string_view text) {
     i += step.length;
   }
   return std::string_view::npos;
+}
+
+Status check_utf8(std::string_view text, std::string_view what) {
+  const std::size_t bad = find_invalid_utf8(text);
+  if (bad == std::string_view::npos) return ok_status();
+  return Error{.message = fmt::format("{} is not valid UTF-8", what),
+               .found = fmt::format("byte 0x{:02X} at offset {}", static_cast<std::uint8_t>(text[bad]), bad),
+               .hint = "convert the text to UTF-8"};
 }
 
 char32_t decode_utf8(std::string_view sequence) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace nibble {
 
 struct Utf8Step {
@@ -22,6 +24,9 @@ Utf8Step next_utf8(std::string_view text);
 
 // Offset of the first byte that is not part of a well-formed sequence; npos when the text is valid UTF-8.
 std::size_t find_invalid_utf8(std::string_view text);
+
+// An Error that names `what` ("the prompt"), the byte and its offset, where the text is not valid UTF-8.
+Status check_utf8(std::string_view text, std::string_view what);
 
 // The code point of one well-formed sequence.
 char32_t decode_utf8(std::string_view sequence);

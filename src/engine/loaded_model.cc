@@ -5,12 +5,25 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "base/printable.h"
 #include "base/sha256.h"
+#include "base/utf8.h"
 #include "engine/vocabulary_from_gguf.h"
 
 namespace nibble::engine {
 namespace {
+
+Status check_contract(const std::string& wanted) {
+  if (wanted.empty() || wanted == contract_name(Contract::kNc1) || wanted == contract_name(Contract::kNk1)) {
+    return ok_status();
+  }
+  const bool known = wanted == contract_name(Contract::kNc1F16);
+  return Error{.message = known ? fmt::format("no backend of this version runs contract {}", wanted)
+                                : fmt::format("'{}' is not a contract", wanted),
+               .found = wanted,
+               .expected = "nc1 or nk1"};
+}
 
 Result<std::string> choose_contract(const Checkpoint& checkpoint, const std::string& wanted) {
   const std::string declared(contract_name(checkpoint.contract()));
@@ -26,14 +39,23 @@ Result<std::string> choose_contract(const Checkpoint& checkpoint, const std::str
                  .expected = "NVFP4, F32, F16, BF16 or Q8_0",
                  .hint = "pass --contract nk1"};
   }
-  const bool known = chosen == contract_name(Contract::kNc1F16);
   return Error{
-      .message = known ? fmt::format("the model asks for contract {}, which no backend of this version runs", chosen)
-                       : fmt::format("'{}' is not a contract", chosen),
+      .message = fmt::format("the model asks for contract {}, which no backend of this version runs", declared),
       .file = checkpoint.file().path(),
+      .key = std::string(kContractKey),
       .found = chosen,
       .expected = "nc1 or nk1",
-      .hint = known && wanted.empty() ? "pass --contract nc1 to run it in nibble's own arithmetic" : ""};
+      .hint = "pass --contract nc1 to run it in nibble's own arithmetic"};
+}
+
+// Strings of a conversation that a chat template could not take; its own errors are about the template.
+Status check_message(const nlohmann::ordered_json& message) {
+  const std::string role = message.value("role", "message");
+  for (const auto& [key, value] : message.items()) {
+    const auto* text = value.get_ptr<const std::string*>();
+    if (text != nullptr) NIBBLE_TRY(check_utf8(*text, fmt::format("the {} of the {}", key, role)));
+  }
+  return ok_status();
 }
 
 }  // namespace
@@ -63,21 +85,25 @@ Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& fil
   if (!parsed.ok()) {
     Error error = std::move(parsed).error();
     error.file = file.path();
-    error.tensor = "tokenizer.chat_template";
+    error.key = "tokenizer.chat_template";
     return error;
   }
   return std::optional<text::ChatTemplate>(std::move(*parsed));
 }
 
 Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options) {
+  // What is asked of the machine comes first: it costs nothing to refuse.
+  NIBBLE_TRY(check_contract(options.contract));
+  NIBBLE_ASSIGN(auto backend, kernels::make_backend(options.backend, options.machine));
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));
   NIBBLE_ASSIGN(std::string contract, choose_contract(checkpoint, options.contract));
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));
   NIBBLE_ASSIGN(auto chat_template, load_chat_template(checkpoint.file()));
-  NIBBLE_ASSIGN(auto backend, kernels::make_backend(options.backend, options.machine));
-  NIBBLE_ASSIGN(auto model, model::load_model(std::move(checkpoint), std::move(backend)));
+  NIBBLE_ASSIGN(auto model, or_out_of_memory("the weights of the model", [&] {
+                  return model::load_model(std::move(checkpoint), std::move(backend));
+                }));
   const std::string source = chat_template ? chat_template->source() : std::string();
   std::string digest = chat_template ? sha256_hex(std::as_bytes(std::span(source))) : std::string();
   return std::make_unique<LoadedModel>(LoadedModel{std::move(contract), std::move(model), std::move(tokenizer),
@@ -106,11 +132,12 @@ Result<std::vector<std::int32_t>> encode_conversation(const LoadedModel& loaded,
   if (!loaded.chat_template) {
     return Error{.message = "the model has no chat template",
                  .file = loaded.file().path(),
-                 .tensor = "tokenizer.chat_template",
+                 .key = "tokenizer.chat_template",
                  .found = "no such key",
                  .expected = "a Jinja template",
                  .hint = "use 'nibble run' with a plain prompt"};
   }
+  for (const nlohmann::ordered_json& message : messages) NIBBLE_TRY(check_message(message));
   const auto text_of = [&loaded](std::optional<std::int32_t> id) {
     return id ? std::string(loaded.tokenizer.token_bytes(*id)) : std::string();
   };

@@ -27,7 +27,12 @@ struct Receipt {
   int prefill_chunk = 0;
 };
 
+// A float in a receipt: its bits, eight hexadecimal digits, because a JSON number would have to be trusted to
+// round-trip.
+std::string bits_hex(float x);
+
 nlohmann::ordered_json to_json(const Receipt& receipt);
+// Every value is checked for its type and range; an Error names the key.
 Result<Receipt> receipt_from_json(const std::string& text, const std::string& file);
 
 Status write_receipt(const Receipt& receipt, const std::string& path);

@@ -38,13 +38,14 @@ std::int32_t lowest_id_of_maxima(std::span<const float> logits) {
 
 Error out_of_range(const char* name, double found, const char* expected) {
   return Error{.message = fmt::format("sampling parameter {} is out of range", name),
+               .key = name,
                .found = fmt::format("{}", found),
                .expected = expected};
 }
 
 }  // namespace
 
-Status check_sampling_params(const SamplingParams& p, int vocab_size) {
+Status check_sampling_params(const SamplingParams& p) {
   if (!(p.temperature >= 0) || !std::isfinite(p.temperature)) {
     return out_of_range("temperature", p.temperature, "0 (greedy) or a positive number");
   }
@@ -60,11 +61,19 @@ Status check_sampling_params(const SamplingParams& p, int vocab_size) {
     return out_of_range("presence_penalty", p.presence_penalty, "finite; 0 is off");
   if (p.penalty_window < -1) return out_of_range("penalty_window", p.penalty_window, "-1 (all) or more");
   for (const auto& [token, bias] : p.logit_bias) {
-    if (token < 0 || token >= vocab_size)
-      return out_of_range("logit_bias token", token, "a token id of the vocabulary");
+    if (token < 0) return out_of_range("logit_bias", token, "a token id, 0 or more");
     if (!std::isfinite(bias)) return out_of_range("logit_bias", bias, "finite; -100 forbids a token in practice");
   }
   return ok_status();
+}
+
+Status check_sampling_params(const SamplingParams& p, int vocab_size) {
+  NIBBLE_TRY(check_sampling_params(p));
+  const auto last = p.logit_bias.rbegin();  // a map: the largest id
+  if (last == p.logit_bias.rend() || last->first < vocab_size) return ok_status();
+  Error error = out_of_range("logit_bias", last->first, "");
+  error.expected = fmt::format("a token id of the vocabulary, 0 to {}", vocab_size - 1);
+  return error;
 }
 
 void Sampler::apply_penalties(std::span<float> logits, std::span<const std::int32_t> history) const {

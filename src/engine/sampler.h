@@ -24,7 +24,9 @@ struct SamplingParams {
   std::uint64_t request = 0;  // tells apart requests that share a seed
 };
 
-// An error names the parameter that is out of range.
+// An error's key is the parameter that is out of range. With a vocabulary, the ids of logit_bias are held to it as
+// well.
+Status check_sampling_params(const SamplingParams& params);
 Status check_sampling_params(const SamplingParams& params, int vocab_size);
 
 class Sampler {

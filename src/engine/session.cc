@@ -5,11 +5,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/machine.h"
+#include "base/out_of_memory.h"
+
 namespace nibble::engine {
 namespace {
 
 constexpr int kDefaultContext = 8192;  // bounds the cache of a model whose context is very long; --ctx asks for more
 constexpr int kLogitsChunk = 16;       // rows of a step whose logits are all wanted: 600 KB a row at 152k tokens
+
+Error does_not_fit_memory(std::uint64_t bytes, int n_ctx, std::uint64_t available) {
+  const std::uint64_t per_position = std::max<std::uint64_t>(bytes / static_cast<std::uint64_t>(n_ctx), 1);
+  Error error = not_enough_memory(fmt::format("a context of {} positions", n_ctx), bytes,
+                                  fmt::format("pass a smaller --ctx: fewer than {} fit", available / per_position));
+  error.expected += fmt::format(", {} bytes a position", per_position);
+  return error;
+}
 
 }  // namespace
 
@@ -28,7 +39,18 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
                  .expected = "1 or more"};
   }
   const int n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(limit, kDefaultContext);
-  return std::unique_ptr<Session>(new Session(model, options, n_ctx));
+  const std::uint64_t available = available_memory_bytes();
+  const auto positions = static_cast<std::uint64_t>(n_ctx);
+  const auto rope_bytes = positions * static_cast<std::uint64_t>(model.config.rope.rotary_dim) * sizeof(float);
+  if (2 * rope_bytes > available) return does_not_fit_memory(2 * rope_bytes, n_ctx, available);  // once in its making
+  auto session = or_out_of_memory(fmt::format("a context of {} positions", n_ctx), [&] {
+    return Result<std::unique_ptr<Session>>(std::unique_ptr<Session>(new Session(model, options, n_ctx)));
+  });
+  // Pages of the cache are not touched before a sequence reaches them: where they would not all fit, say so now.
+  if (session.ok() && (*session)->cache_bytes() > available) {
+    return does_not_fit_memory((*session)->cache_bytes(), n_ctx, available);
+  }
+  return session;
 }
 
 Session::Session(model::Model& model, const SessionOptions& options, int n_ctx)
@@ -63,7 +85,12 @@ Status Session::run_chunk(std::span<const std::int32_t> tokens, const LogitsCall
     all_logits_.resize(logit_rows_.size() * vocab_size);
     out = all_logits_;
   }
-  NIBBLE_TRY(transformer_.forward({.tokens = tokens, .rows = rows_, .logit_rows = logit_rows_}, out));
+  Status status = transformer_.forward({.tokens = tokens, .rows = rows_, .logit_rows = logit_rows_}, out);
+  if (!status.ok()) {
+    Error error = std::move(status).error();
+    error.file = model_.checkpoint.file().path();
+    return error;
+  }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   if (on_logits) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {

@@ -21,7 +21,7 @@ struct SessionOptions {
 
 class Session {
  public:
-  // An error if n_ctx exceeds the model's context.
+  // An error if n_ctx exceeds the model's context, or if its cache would not fit into memory.
   static Result<std::unique_ptr<Session>> create(model::Model& model, const SessionOptions& options);
 
   // Makes `tokens` the session's sequence and computes the logits after its last token. The longest common prefix with

@@ -23,9 +23,10 @@ std::vector<Nvfp4View> check_load_time(const GgufFile& file, ThreadPool* pool, s
 }
 
 // The companions of NVFP4 weights are left out: the load-time checks have looked at them.
-void check_finite(const GgufFile& file, const TensorView& tensor, ThreadPool* pool, std::vector<Error>& faults) {
+void check_finite(const GgufFile& file, const TensorView& tensor, ThreadPool* pool, const ScanProgress& progress,
+                  std::vector<Error>& faults) {
   if (is_nvfp4_companion(tensor.name)) return;
-  const NonFinite found = find_non_finite(tensor, pool);
+  const NonFinite found = find_non_finite(tensor, pool, progress);
   if (found.count == 0) return;
   const std::uint64_t index = found.first * found.unit;
   faults.push_back(Error{.message = fmt::format("{} has values that are NaN or infinite", printable(tensor.name)),
@@ -74,7 +75,10 @@ CheckReport verify_checkpoint(const GgufFile& file, ThreadPool* pool,
       report.faults.push_back(Error{.message = "there are more faults than these", .file = file.path()});
       break;
     }
-    check_finite(file, tensor, pool, report.faults);
+    const auto inside = [&](std::uint64_t bytes) {
+      if (progress) progress(report.n_bytes + bytes);
+    };
+    check_finite(file, tensor, pool, inside, report.faults);
     ++report.n_tensors;
     report.n_bytes += tensor.bytes.size();
     if (progress) progress(report.n_bytes);

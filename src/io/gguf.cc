@@ -15,17 +15,17 @@ namespace {
 Error wrong_type(const GgufFile& file, std::string_view key, const GgufValue& value, std::string_view expected) {
   return Error{.message = fmt::format("the metadata value \"{}\" has the wrong type", printable(key)),
                .file = file.path(),
-               .tensor = printable(key),
+               .key = printable(key),
                .found = value.type_text(),
                .expected = std::string(expected)};
 }
 
-Error absent(const GgufFile& file, std::string_view what, std::string_view name) {
-  return Error{.message = fmt::format("the file has no {} \"{}\"", what, printable(name)),
+Error absent_key(const GgufFile& file, std::string_view key) {
+  return Error{.message = fmt::format("the file has no metadata key \"{}\"", printable(key)),
                .file = file.path(),
-               .tensor = printable(name),
+               .key = printable(key),
                .found = "nothing",
-               .expected = fmt::format("a {} of this name", what)};
+               .expected = "a metadata key of this name"};
 }
 
 // The value of `key` through one of GgufValue's as_...() functions.
@@ -42,7 +42,7 @@ Result<std::optional<T>> find_as(const GgufFile& file, std::string_view key, std
 template <typename T>
 Result<T> require(const GgufFile& file, std::string_view key, Result<std::optional<T>> found) {
   if (!found.ok()) return std::move(found).error();
-  if (!found->has_value()) return absent(file, "metadata key", key);
+  if (!found->has_value()) return absent_key(file, key);
   return std::move(**found);
 }
 
@@ -152,7 +152,11 @@ Result<std::string_view> GgufFile::require_string(std::string_view key) const {
 }
 Result<TensorView> GgufFile::require_tensor(std::string_view name) const {
   if (const TensorView* tensor = find_tensor(name)) return *tensor;
-  return absent(*this, "tensor", name);
+  return Error{.message = fmt::format("the file has no tensor \"{}\"", printable(name)),
+               .file = path(),
+               .tensor = printable(name),
+               .found = "nothing",
+               .expected = "a tensor of this name"};
 }
 
 }  // namespace nibble

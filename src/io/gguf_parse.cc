@@ -35,27 +35,30 @@ class Parser {
   }
 
  private:
-  Error fault(std::string message, std::string_view subject = {}) const {
-    return Error{.message = std::move(message), .file = part_.path, .tensor = printable(subject)};
+  Error fault(std::string message, std::string_view tensor = {}) const {
+    return Error{.message = std::move(message), .file = part_.path, .tensor = printable(tensor)};
+  }
+  Error key_fault(std::string message, std::string_view key) const {
+    return Error{.message = std::move(message), .file = part_.path, .key = printable(key)};
   }
 
-  Error truncated(std::string_view what, std::uint64_t need, std::string_view subject) const {
-    Error error = fault(fmt::format("the file ends inside {}", what), subject);
+  Error truncated(std::string_view what, std::uint64_t need, std::string_view key) const {
+    Error error = key_fault(fmt::format("the file ends inside {}", what), key);
     error.found = fmt::format("{} bytes left at offset {} of {}", bytes_.size() - at_, at_, bytes_.size());
     error.expected = fmt::format("{} bytes", need);
     error.hint = "the file is cut off or damaged; fetch or write it again";
     return error;
   }
 
-  // `what` and `subject` are words for the Error; none are made before something is wrong.
-  Status require(std::uint64_t need, std::string_view what, std::string_view subject = {}) const {
-    if (need > bytes_.size() - at_) return truncated(what, need, subject);
+  // `what` and `key` are words for the Error; none are made before something is wrong.
+  Status require(std::uint64_t need, std::string_view what, std::string_view key = {}) const {
+    if (need > bytes_.size() - at_) return truncated(what, need, key);
     return ok_status();
   }
 
   template <typename T>
-  Status read(T* value, std::string_view what, std::string_view subject = {}) {
-    NIBBLE_TRY(require(sizeof(T), what, subject));
+  Status read(T* value, std::string_view what, std::string_view key = {}) {
+    NIBBLE_TRY(require(sizeof(T), what, key));
     std::memcpy(value, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
     return ok_status();
@@ -177,7 +180,7 @@ Status Parser::parse_metadata(std::uint64_t n_entries) {
   for (const GgufEntry& entry : part_.metadata) keys.push_back(entry.key);
   std::sort(keys.begin(), keys.end());
   const auto twice = std::adjacent_find(keys.begin(), keys.end());
-  if (twice != keys.end()) return fault("a metadata key stands twice in the file", *twice);
+  if (twice != keys.end()) return key_fault("a metadata key stands twice in the file", *twice);
   return ok_status();
 }
 
@@ -185,7 +188,7 @@ Status Parser::read_type(GgufType* type, std::string_view key) {
   std::uint32_t id = 0;
   NIBBLE_TRY(read(&id, "the type of a metadata value", key));
   if (id > static_cast<std::uint32_t>(GgufType::kF64)) {
-    Error error = fault("a metadata value has an unknown type", key);
+    Error error = key_fault("a metadata value has an unknown type", key);
     error.found = fmt::format("type {}", id);
     error.expected = "a type from 0 to 12";
     return error;
@@ -213,7 +216,7 @@ Status Parser::skip_string(std::string_view key) {
 
 Status Parser::skip_array(std::string_view key, int depth) {
   if (depth == kGgufMaxNesting) {
-    return fault(fmt::format("a metadata value nests arrays deeper than {}", kGgufMaxNesting), key);
+    return key_fault(fmt::format("a metadata value nests arrays deeper than {}", kGgufMaxNesting), key);
   }
   GgufType element{};
   NIBBLE_TRY(read_type(&element, key));
@@ -222,7 +225,7 @@ Status Parser::skip_array(std::string_view key, int depth) {
   const std::uint64_t scalar = gguf_scalar_bytes(element);
   const std::uint64_t least = scalar != 0 ? scalar : element == GgufType::kString ? 8 : 12;
   if (count > (bytes_.size() - at_) / least) {
-    Error error = fault("a metadata array is longer than the file", key);
+    Error error = key_fault("a metadata array is longer than the file", key);
     error.found = fmt::format("{} elements of type {}", count, gguf_type_name(element));
     error.expected = fmt::format("at most {}, all that the rest of the file can hold", (bytes_.size() - at_) / least);
     error.hint = "the file is cut off or damaged; fetch or write it again";
@@ -240,7 +243,7 @@ Status Parser::skip_array(std::string_view key, int depth) {
 Status Parser::check_bools(std::uint64_t count, std::string_view key) const {
   for (const std::byte byte : bytes_.subspan(at_, count)) {
     if (std::to_integer<unsigned>(byte) <= 1) continue;
-    Error error = fault("a metadata bool is neither 0 nor 1", key);
+    Error error = key_fault("a metadata bool is neither 0 nor 1", key);
     error.found = fmt::format("{}", std::to_integer<unsigned>(byte));
     return error;
   }
@@ -253,7 +256,7 @@ Status Parser::find_alignment() {
   if (value == nullptr) return ok_status();
   const std::optional<std::uint64_t> alignment = value->as_uint();
   if (value->type() != GgufType::kU32 || !std::has_single_bit(*alignment) || *alignment < kMinAlignment) {
-    Error error = fault("the alignment of the tensor data is not usable", "general.alignment");
+    Error error = key_fault("the alignment of the tensor data is not usable", "general.alignment");
     error.found = fmt::format("{} {}", value->type_text(), alignment ? std::to_string(*alignment) : "");
     error.expected = "a U32 that is a power of two and a multiple of 8";
     return error;

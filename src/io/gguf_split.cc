@@ -23,7 +23,7 @@ Result<GgufPart> open_part(const std::string& path) {
 Error fault(const GgufPart& part, std::string message, std::string key, std::string found, std::string expected) {
   return Error{.message = std::move(message),
                .file = part.path,
-               .tensor = std::move(key),
+               .key = std::move(key),
                .found = std::move(found),
                .expected = std::move(expected)};
 }

@@ -13,12 +13,22 @@
 namespace nibble {
 namespace {
 
-Error fault(const GgufFile& file, std::string_view subject, std::string message, std::string found = {},
+Error fault(const GgufFile& file, std::string_view name, std::string message, std::string found = {},
             std::string expected = {}, std::string hint = {}) {
-  const TensorView* tensor = file.find_tensor(subject);
+  const TensorView* tensor = file.find_tensor(name);
   return Error{.message = std::move(message),
                .file = tensor != nullptr ? file.path_of(*tensor) : file.path(),
-               .tensor = printable(subject),
+               .tensor = printable(name),
+               .found = std::move(found),
+               .expected = std::move(expected),
+               .hint = std::move(hint)};
+}
+
+Error key_fault(const GgufFile& file, std::string_view key, std::string message, std::string found = {},
+                std::string expected = {}, std::string hint = {}) {
+  return Error{.message = std::move(message),
+               .file = file.path(),
+               .key = printable(key),
                .found = std::move(found),
                .expected = std::move(expected),
                .hint = std::move(hint)};
@@ -47,18 +57,19 @@ std::optional<std::string_view> string_of(const GgufFile& file, std::string_view
 void check_weight_precision(const GgufFile& file, std::vector<Error>& faults) {
   const std::optional<std::string_view> precision = string_of(file, kWeightPrecisionKey, faults);
   if (precision && *precision != "nvfp4" && *precision != "q4_k_xl") {
-    faults.push_back(fault(file, kWeightPrecisionKey, "this weight precision is not supported", printable(*precision),
-                           "\"nvfp4\", \"q4_k_xl\", or no such key"));
+    faults.push_back(key_fault(file, kWeightPrecisionKey, "this weight precision is not supported",
+                               printable(*precision), "\"nvfp4\", \"q4_k_xl\", or no such key"));
     return;
   }
   const bool announced = precision == "nvfp4";
   if (announced == has_nvfp4(file)) return;
   if (announced) {
-    faults.push_back(fault(file, kWeightPrecisionKey, "the metadata announces NVFP4 weights but no tensor has them",
-                           "no tensor of type NVFP4_E2M1", "at least one"));
+    faults.push_back(key_fault(file, kWeightPrecisionKey, "the metadata announces NVFP4 weights but no tensor has them",
+                               "no tensor of type NVFP4_E2M1", "at least one"));
   } else {
-    faults.push_back(fault(file, kWeightPrecisionKey, "the file has NVFP4 weights that its metadata does not announce",
-                           precision ? printable(*precision) : "no such key", "\"nvfp4\""));
+    faults.push_back(key_fault(file, kWeightPrecisionKey,
+                               "the file has NVFP4 weights that its metadata does not announce",
+                               precision ? printable(*precision) : "no such key", "\"nvfp4\""));
   }
 }
 
@@ -66,11 +77,11 @@ void check_weight_precision(const GgufFile& file, std::vector<Error>& faults) {
 bool check_activation_precision(const GgufFile& file, std::vector<Error>& faults) {
   const std::optional<std::string_view> precision = string_of(file, kActivationPrecisionKey, faults);
   if (precision && *precision != "f16" && *precision != "nvfp4") {
-    faults.push_back(fault(file, kActivationPrecisionKey, "this activation precision is not supported",
-                           printable(*precision), "\"f16\", \"nvfp4\", or no such key"));
+    faults.push_back(key_fault(file, kActivationPrecisionKey, "this activation precision is not supported",
+                               printable(*precision), "\"f16\", \"nvfp4\", or no such key"));
   }
   if (precision == "nvfp4" && !has_nvfp4(file)) {
-    faults.push_back(fault(file, kActivationPrecisionKey, "NVFP4 activations are announced without NVFP4 weights"));
+    faults.push_back(key_fault(file, kActivationPrecisionKey, "NVFP4 activations are announced without NVFP4 weights"));
   }
   return precision == "nvfp4";
 }
@@ -80,19 +91,19 @@ void check_sha256_form(const GgufFile& file, std::string_view key, std::vector<E
   if (!digest) return;
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); };
   if (digest->size() == 64 && std::all_of(digest->begin(), digest->end(), is_hex)) return;
-  faults.push_back(fault(file, key, "the digest is not a SHA-256", printable(*digest), "64 hexadecimal digits"));
+  faults.push_back(key_fault(file, key, "the digest is not a SHA-256", printable(*digest), "64 hexadecimal digits"));
 }
 
 void check_schema(const GgufFile& file, std::vector<Error>& faults) {
   const std::optional<std::string_view> schema = string_of(file, kSchemaKey, faults);
   if (!schema || *schema == kSchema) return;
-  faults.push_back(fault(file, kSchemaKey, "the container's schema is not supported", printable(*schema),
-                         std::string(kSchema), "a newer nibble may read it"));
+  faults.push_back(key_fault(file, kSchemaKey, "the container's schema is not supported", printable(*schema),
+                             std::string(kSchema), "a newer nibble may read it"));
 }
 
 void check_recipe(const GgufFile& file, std::vector<Error>& faults) {
   const std::optional<std::string_view> recipe = string_of(file, kRecipeKey, faults);
-  if (recipe && recipe->empty()) faults.push_back(fault(file, kRecipeKey, "the name of the recipe is empty"));
+  if (recipe && recipe->empty()) faults.push_back(key_fault(file, kRecipeKey, "the name of the recipe is empty"));
 }
 
 // A companion must have its weight, and the private 8-bit type is used by companions only.
@@ -146,7 +157,7 @@ const TensorView* check_scales(const GgufFile& file, const TensorView& weight, T
   const std::uint64_t groups = expected.cols();
   faults.push_back(
       fault(file, name, fmt::format("the scales of {} contain E4M3FN NaN", printable(weight.name)),
-            fmt::format("{} NaN bytes, the first {:#04X} at row {}, group {}", nan.count,
+            fmt::format("{} NaN bytes, the first 0x{:02X} at row {}, group {}", nan.count,
                         std::to_integer<unsigned>(scales->bytes[nan.first]), nan.first / groups, nan.first % groups),
             "no byte 0x7F or 0xFF", "the model was quantized wrongly: quantize it again"));
   return nullptr;
@@ -218,8 +229,8 @@ Result<Contract> contract_of(const GgufFile& file) {
     for (const Contract contract : {Contract::kNc1, Contract::kNk1, Contract::kNc1F16}) {
       if (*id == contract_name(contract)) return contract;
     }
-    return fault(file, kContractKey, "this numeric contract is not supported", printable(*id),
-                 "\"nc1\", \"nk1\" or \"nc1-f16\"", "a newer nibble may know it");
+    return key_fault(file, kContractKey, "this numeric contract is not supported", printable(*id),
+                     "\"nc1\", \"nk1\" or \"nc1-f16\"", "a newer nibble may know it");
   }
   const bool declares_muser = std::any_of(file.metadata().begin(), file.metadata().end(),
                                           [](const GgufEntry& entry) { return entry.key.starts_with("muser."); });

@@ -21,6 +21,7 @@ constexpr std::uint32_t kF32Mask = 0x7F800000;
 constexpr std::uint16_t kF16Mask = 0x7C00;
 constexpr std::uint16_t kBF16Mask = 0x7F80;
 constexpr std::uint8_t kE4M3Mask = 0x7F;  // E4M3FN has no infinity: only the all-ones pattern is not a number
+constexpr std::uint64_t kSlabBytes = std::uint64_t{64} << 20;  // after each, progress is told
 
 using CountRange = NonFinite (*)(const std::byte* data, std::uint64_t begin, std::uint64_t end);
 
@@ -91,27 +92,32 @@ CountRange counter_of(DType dtype) {
 
 }  // namespace
 
-NonFinite find_non_finite(const TensorView& tensor, ThreadPool* pool) {
+NonFinite find_non_finite(const TensorView& tensor, ThreadPool* pool, const ScanProgress& progress) {
   const CountRange count_range = counter_of(tensor.dtype);
   if (count_range == nullptr) return {};
-  const std::uint64_t unit = dtype_info(tensor.dtype).block_size;
-  const std::uint64_t n = tensor.shape.size() / unit;
+  const DTypeInfo& info = dtype_info(tensor.dtype);
+  const std::uint64_t n = tensor.shape.size() / info.block_size;
   const std::byte* data = tensor.bytes.data();
-  NonFinite total;
-  if (pool == nullptr) {
-    total = count_range(data, 0, n);
-  } else {
-    std::vector<NonFinite> shares(static_cast<std::size_t>(pool->size()));
-    pool->parallel_for(n, 4096, [&](std::size_t begin, std::size_t end, int thread) {
-      shares[static_cast<std::size_t>(thread)] = count_range(data, begin, end);
-    });
-    for (const NonFinite& share : shares) {
-      if (share.count == 0) continue;
-      total.first = total.count == 0 ? share.first : std::min(total.first, share.first);
-      total.count += share.count;
+  NonFinite total{.unit = info.block_size};
+  const auto add = [&total](const NonFinite& share) {
+    if (share.count == 0) return;
+    total.first = total.count == 0 ? share.first : std::min(total.first, share.first);
+    total.count += share.count;
+  };
+  const std::uint64_t slab = kSlabBytes / info.block_bytes;
+  for (std::uint64_t first = 0; first < n; first += slab) {
+    const std::uint64_t count = std::min(slab, n - first);
+    if (pool == nullptr) {
+      add(count_range(data, first, first + count));
+    } else {
+      std::vector<NonFinite> shares(static_cast<std::size_t>(pool->size()));
+      pool->parallel_for(count, 4096, [&](std::size_t begin, std::size_t end, int thread) {
+        shares[static_cast<std::size_t>(thread)] = count_range(data, first + begin, first + end);
+      });
+      std::for_each(shares.begin(), shares.end(), add);
     }
+    if (progress) progress((first + count) * info.block_bytes);
   }
-  total.unit = unit;
   return total;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "base/thread_pool.h"
 #include "tensor/tensor_view.h"
@@ -16,6 +17,7 @@ struct NonFinite {
 
 // Elements of F32, F16, BF16 and F8_E4M3FN, and the f16 scales of block types; other types have nothing to find.
 // The result does not depend on the number of threads. `pool` may be null.
-NonFinite find_non_finite(const TensorView& tensor, ThreadPool* pool);
+using ScanProgress = std::function<void(std::uint64_t bytes)>;  // of the tensor, looked at so far
+NonFinite find_non_finite(const TensorView& tensor, ThreadPool* pool, const ScanProgress& progress = {});
 
 }  // namespace nibble

@@ -3,29 +3,45 @@
 #include <algorithm>
 #include <cmath>
 
+#include "format/e4m3.h"
 #include "io/dequantize.h"
 
 namespace nibble {
 namespace {
+
+// The bytes of a weight's scales are floats only here: elsewhere they are read together with the codes.
+bool is_scales(const TensorView& tensor) {
+  return tensor.dtype == DType::kF8_E4M3FN;
+}
+
+struct DecodeRow {
+  std::uint64_t row;
+  std::span<float> out;
+
+  void operator()(const Nvfp4View& weight) const { dequantize_row(weight, row, out); }
+  void operator()(const TensorView& tensor) const {
+    if (!is_scales(tensor)) return dequantize_row(tensor, row, out);
+    std::transform(tensor.row_span(row).begin(), tensor.row_span(row).end(), out.begin(),
+                   [](std::byte scale) { return format::e4m3_decode(std::to_integer<format::u32>(scale)); });
+  }
+};
 
 // Rows of any weight that can be decoded.
 class RowReader {
  public:
   static Result<RowReader> create(const WeightView& weights) {
     const auto* tensor = std::get_if<TensorView>(&weights);
-    if (tensor != nullptr && !can_dequantize(tensor->dtype)) {
+    if (tensor != nullptr && !can_dequantize(tensor->dtype) && !is_scales(*tensor)) {
       return Error{.message = "nibble cannot decode this type",
                    .tensor = std::string(tensor->name),
                    .found = std::string(dtype_name(tensor->dtype)),
-                   .expected = "a float type, Q4_0..Q8_0, Q2_K..Q6_K or NVFP4"};
+                   .expected = "a float type, Q4_0..Q8_0, Q2_K..Q6_K, NVFP4 or its scales"};
     }
     return RowReader(weights);
   }
   std::uint64_t rows() const { return rows_; }
   std::uint64_t cols() const { return cols_; }
-  void read(std::uint64_t row, std::span<float> out) const {
-    std::visit([row, out](const auto& weights) { dequantize_row(weights, row, out); }, weights_);
-  }
+  void read(std::uint64_t row, std::span<float> out) const { std::visit(DecodeRow{row, out}, weights_); }
 
  private:
   explicit RowReader(const WeightView& weights) : weights_(weights) {

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/detect.h"
 #include "kernels/none/none.h"
 #include "kernels/reference/reference_backend.h"
 
@@ -38,6 +39,12 @@ std::vector<BackendState> backend_states() {
   std::vector<BackendState> states;
   for (const Entry& entry : kBackends) states.push_back({entry.name, entry.unusable_because()});
   return states;
+}
+
+std::vector<std::string_view> isa_names() {
+  std::vector<std::string_view> names;
+  for (const cpu::IsaState& isa : cpu::isa_states()) names.push_back(isa.name);
+  return names;
 }
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {

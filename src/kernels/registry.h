@@ -23,6 +23,9 @@ struct BackendState {
 };
 std::vector<BackendState> backend_states();
 
+// Values of BackendOptions::isa besides "auto": every instruction set that nibble knows, usable here or not.
+std::vector<std::string_view> isa_names();
+
 // "auto" is the first usable one of the list.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 

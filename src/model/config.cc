@@ -21,7 +21,7 @@ class Reader {
   Error refuse(std::string_view name, std::string found, std::string expected, std::string message) const {
     return Error{.message = std::move(message),
                  .file = file_.path(),
-                 .tensor = key(name),
+                 .key = key(name),
                  .found = std::move(found),
                  .expected = std::move(expected)};
   }
@@ -159,7 +159,7 @@ Result<Config> read_config(const GgufFile& file) {
   if (c.architecture == nullptr) {
     return Error{.message = fmt::format("model family '{}' is not supported", name),
                  .file = file.path(),
-                 .tensor = "general.architecture",
+                 .key = "general.architecture",
                  .found = std::string(name),
                  .expected = known_architectures()};
   }

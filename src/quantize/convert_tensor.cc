@@ -30,8 +30,13 @@ std::string companion(const TensorPlan& plan, std::string_view suffix) {
 // sums goes to its own slot and is added in row order, so that the number of threads changes nothing.
 class TensorPass {
  public:
-  TensorPass(const GgufFile& file, const TensorPlan& plan, ThreadPool& pool)
-      : file_(file), plan_(plan), pool_(pool), row_buffers_(static_cast<std::size_t>(pool.size())) {
+  TensorPass(const GgufFile& file, const TensorPlan& plan, ThreadPool& pool, const SourceProgress& progress)
+      : file_(file),
+        plan_(plan),
+        pool_(pool),
+        progress_(progress),
+        n_passes_(plan.dtype == DType::kNVFP4_E2M1 ? 2 : 1),
+        row_buffers_(static_cast<std::size_t>(pool.size())) {
     for (std::vector<float>& buffer : row_buffers_) buffer.resize(plan.source.cols());
   }
 
@@ -50,7 +55,10 @@ class TensorPass {
         }
       });
       NIBBLE_TRY(per_slab(first, count));
-      release_pages(source.row_span(first, count));
+      const std::span<const std::byte> bytes = source.row_span(first, count);
+      release_pages(bytes);
+      bytes_read_ += bytes.size();
+      if (progress_) NIBBLE_TRY(progress_(bytes_read_ / n_passes_));
     }
     return ok_status();
   }
@@ -74,6 +82,9 @@ class TensorPass {
   const GgufFile& file_;
   const TensorPlan& plan_;
   ThreadPool& pool_;
+  const SourceProgress& progress_;
+  std::uint64_t n_passes_;  // NVFP4: the largest magnitude first
+  std::uint64_t bytes_read_ = 0;
   std::vector<std::vector<float>> row_buffers_;  // [n_threads][cols]
 };
 
@@ -198,7 +209,7 @@ Result<WeightError> append_float(TensorPass& pass, GgufWriter& writer) {
 Status append_verbatim(const GgufFile& file, const TensorPlan& plan, GgufWriter& writer, ThreadPool& pool) {
   const NonFinite found = find_non_finite(plan.source, &pool);
   if (found.count != 0) {
-    TensorPass pass(file, plan, pool);
+    const TensorPass pass(file, plan, pool, {});
     const std::uint64_t index = found.first * found.unit;
     return pass.refuse("has a block whose scale is not finite", index / plan.source.cols(), index % plan.source.cols());
   }
@@ -218,10 +229,11 @@ void declare_tensor(const TensorPlan& plan, GgufWriter& writer) {
 }
 
 Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& plan, Recipe recipe, GgufWriter& writer,
-                                    ThreadPool& pool) {
+                                    ThreadPool& pool, const SourceProgress& progress) {
   TensorSummary summary{.name = plan.name,
                         .from = plan.source.dtype,
                         .to = plan.dtype,
+                        .is_matrix = plan.source.shape.rank() > 1,
                         .n_weights = plan.source.shape.size(),
                         .error = {},
                         .note = plan.note};
@@ -229,7 +241,7 @@ Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& pl
     NIBBLE_TRY(append_verbatim(source, plan, writer, pool));
     return summary;
   }
-  TensorPass pass(source, plan, pool);
+  TensorPass pass(source, plan, pool, progress);
   if (plan.dtype == DType::kNVFP4_E2M1) {
     NIBBLE_ASSIGN(summary.error, append_nvfp4(source, pass, recipe, writer));
   } else {

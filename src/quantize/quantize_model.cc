@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/atomic_file.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
 #include "base/sha256.h"
@@ -81,6 +82,7 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
                                        const QuantizeOptions& options, ThreadPool& pool) {
   NIBBLE_ASSIGN(const GgufFile source, GgufFile::open(source_path));
   NIBBLE_TRY(check_destination(source, destination));
+  NIBBLE_TRY(AtomicFile::check(destination));
   NIBBLE_ASSIGN(const std::vector<TensorPlan> plans, plan_tensors(source, options.head));
 
   QuantizeSummary summary;
@@ -97,8 +99,11 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
   NIBBLE_TRY(writer.begin(destination));
   std::uint64_t done = 0;
   for (const TensorPlan& plan : plans) {
-    NIBBLE_TRY(report(options, {.phase = "quantizing", .tensor = plan.name, .done = done, .total = total}));
-    NIBBLE_ASSIGN(TensorSummary tensor, append_tensor(source, plan, options.recipe, writer, pool));
+    const auto inside = [&](std::uint64_t bytes) {
+      return report(options, {.phase = "quantizing", .tensor = plan.name, .done = done + bytes, .total = total});
+    };
+    NIBBLE_TRY(inside(0));
+    NIBBLE_ASSIGN(TensorSummary tensor, append_tensor(source, plan, options.recipe, writer, pool, inside));
     summary.tensors.push_back(std::move(tensor));
     done += plan.source.bytes.size();
   }

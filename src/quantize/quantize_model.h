@@ -41,6 +41,7 @@ struct TensorSummary {
   std::string name;
   DType from = DType::kF32;
   DType to = DType::kF32;
+  bool is_matrix = false;
   std::uint64_t n_weights = 0;
   WeightError error;
   std::string note;
@@ -60,7 +61,7 @@ struct QuantizeSummary {
   std::string source_sha256;
   std::vector<TensorSummary> tensors;  // in file order
 
-  std::vector<KindSummary> by_kind() const;               // those that lost something, largest error first
+  std::vector<KindSummary> by_kind() const;  // of matrices, and of whatever lost something; largest error first
   std::vector<TensorSummary> worst(std::size_t n) const;  // NVFP4 tensors, largest error first
 };
 

@@ -25,7 +25,7 @@ double WeightError::snr_db() const {
 std::vector<KindSummary> QuantizeSummary::by_kind() const {
   std::vector<KindSummary> kinds;
   for (const TensorSummary& tensor : tensors) {
-    if (tensor.error.noise == 0) continue;
+    if (!tensor.is_matrix && tensor.error.noise == 0) continue;
     const std::string kind = tensor_kind(tensor.name);
     auto at = std::find_if(kinds.begin(), kinds.end(),
                            [&](const KindSummary& known) { return known.kind == kind && known.to == tensor.to; });

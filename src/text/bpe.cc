@@ -38,7 +38,7 @@ const ByteAlphabet& alphabet() {
 
 Error bad_merge(std::size_t rank, const std::string& merge, std::string_view problem) {
   return Error{.message = fmt::format("merge {} {}", rank, problem),
-               .tensor = "tokenizer.ggml.merges",
+               .key = "tokenizer.ggml.merges",
                .found = quoted(merge),
                .expected = "\"left right\", where left, right and both joined are tokens"};
 }
@@ -129,7 +129,7 @@ Result<std::unique_ptr<const Encoder>> BpeEncoder::create(const Vocabulary& voca
                                                           const std::vector<std::string>& pieces,
                                                           Pretokenizer pretokenizer) {
   if (vocabulary.merges.empty()) {
-    return Error{.message = "a byte-level BPE vocabulary without merges", .tensor = "tokenizer.ggml.merges"};
+    return Error{.message = "a byte-level BPE vocabulary without merges", .key = "tokenizer.ggml.merges"};
   }
   NIBBLE_ASSIGN(MergeTable merges, MergeTable::create(vocabulary, index));
   std::unique_ptr<BpeEncoder> encoder(new BpeEncoder(std::move(pretokenizer), std::move(merges)));

@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace nibble::text {
 
 // Source of the expressions: the tokenizer.json files of the families, and llama.cpp for "default". They are written
@@ -88,7 +90,7 @@ class Pretokenizer::Pattern {
   Status split(std::string_view text, std::vector<std::string_view>* pieces) const {
     const std::unique_ptr<pcre2_match_data, FreeMatch> match(pcre2_match_data_create(1, nullptr));
     const std::unique_ptr<pcre2_match_context, FreeMatch> context(pcre2_match_context_create(nullptr));
-    NIBBLE_CHECK(match != nullptr && context != nullptr, "out of memory");
+    if (match == nullptr || context == nullptr) throw OutOfMemory(0);
     pcre2_set_match_limit(context.get(), backtracking_limit(text.size()));
     const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(match.get());
     const auto append = [&](std::size_t begin, std::size_t end) {
@@ -143,7 +145,7 @@ Result<Pretokenizer> Pretokenizer::create(std::string_view name) {
     known.insert(known.end(), rule.names.begin(), rule.names.end());
   }
   return Error{.message = "unknown pre-tokenizer",
-               .tensor = "tokenizer.ggml.pre",
+               .key = "tokenizer.ggml.pre",
                .found = std::string(name),
                .expected = fmt::format("one of {}", fmt::join(known, ", ")),
                .hint = "the model's text would be cut differently from what it was trained on"};

@@ -79,7 +79,7 @@ Result<std::unique_ptr<const Encoder>> SpmEncoder::create(const Vocabulary& voca
     if (vocabulary.type(static_cast<std::int32_t>(i)) != TokenType::kByte) continue;
     if (byte_of_token(vocabulary.tokens[i]) >= 0) continue;
     return Error{.message = fmt::format("byte token {} names no byte", i),
-                 .tensor = "tokenizer.ggml.tokens",
+                 .key = "tokenizer.ggml.tokens",
                  .found = quoted(vocabulary.tokens[i]),
                  .expected = "\"<0x00>\" to \"<0xFF>\""};
   }

@@ -68,7 +68,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, TokenIndex index)
 Result<Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
   if (vocabulary.model != "gpt2" && vocabulary.model != "llama") {
     return Error{.message = "unsupported kind of tokenizer",
-                 .tensor = "tokenizer.ggml.model",
+                 .key = "tokenizer.ggml.model",
                  .found = quoted(vocabulary.model),
                  .expected = "\"gpt2\" (byte-level BPE) or \"llama\" (SentencePiece)"};
   }
@@ -116,12 +116,12 @@ Status Tokenizer::choose_special_tokens() {
   if (!eos_) eos_ = conventional(2, "</s>");
   if (add_bos_ && !bos_) {
     return Error{.message = "BOS shall be added, but there is none",
-                 .tensor = "tokenizer.ggml.bos_token_id",
+                 .key = "tokenizer.ggml.bos_token_id",
                  .expected = "an id, or tokenizer.ggml.add_bos_token = false"};
   }
   if (add_eos_ && !eos_) {
     return Error{.message = "EOS shall be added, but there is none",
-                 .tensor = "tokenizer.ggml.eos_token_id",
+                 .key = "tokenizer.ggml.eos_token_id",
                  .expected = "an id, or tokenizer.ggml.add_eos_token = false"};
   }
   return ok_status();
@@ -168,11 +168,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, Encod
                  .expected = fmt::format("at most {}", kMaxText),
                  .hint = "encode it in parts"};
   }
-  if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
-    return Error{.message = "the text is not valid UTF-8",
-                 .found = fmt::format("byte 0x{:02X} at offset {}", static_cast<std::uint8_t>(text[bad]), bad),
-                 .hint = "convert the text to UTF-8"};
-  }
+  NIBBLE_TRY(check_utf8(text, "the text"));
   std::vector<std::int32_t> ids;
   if (options.add_special && add_bos_) ids.push_back(*bos_);
   for (std::size_t done = 0; done < text.size();) {

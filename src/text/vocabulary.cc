@@ -20,18 +20,18 @@ constexpr std::size_t kMaxSpecialLength = 1024;
 
 Status check_sizes(const Vocabulary& v) {
   if (v.tokens.empty()) {
-    return Error{.message = "the vocabulary has no tokens", .tensor = "tokenizer.ggml.tokens"};
+    return Error{.message = "the vocabulary has no tokens", .key = "tokenizer.ggml.tokens"};
   }
   if (v.tokens.size() > std::numeric_limits<std::int32_t>::max() / 2) {
     return Error{.message = "the vocabulary is too large",
-                 .tensor = "tokenizer.ggml.tokens",
+                 .key = "tokenizer.ggml.tokens",
                  .found = fmt::format("{} tokens", v.tokens.size()),
                  .expected = "ids that fit in 30 bits"};
   }
   const auto same_size = [&](const char* key, std::size_t size) -> Status {
     if (size == v.tokens.size()) return ok_status();
     return Error{.message = "the vocabulary's arrays differ in length",
-                 .tensor = key,
+                 .key = key,
                  .found = fmt::format("{} entries", size),
                  .expected = fmt::format("{}, one for each of tokenizer.ggml.tokens", v.tokens.size())};
   };
@@ -43,7 +43,7 @@ Status check_sizes(const Vocabulary& v) {
 Status check_id(const Vocabulary& v, const char* key, std::optional<std::int64_t> id) {
   if (!id || (*id >= 0 && static_cast<std::uint64_t>(*id) < v.tokens.size())) return ok_status();
   return Error{.message = "a special token's id is out of range",
-               .tensor = key,
+               .key = key,
                .found = fmt::format("{}", *id),
                .expected = fmt::format("0 to {}", v.tokens.size() - 1)};
 }
@@ -60,24 +60,23 @@ Status check_ids(const Vocabulary& v) {
 Status check_token(const Vocabulary& v, std::size_t id) {
   if (!v.token_types.empty() && (v.token_types[id] < 0 || v.token_types[id] > 6)) {
     return Error{.message = fmt::format("token {} has an unknown type", id),
-                 .tensor = "tokenizer.ggml.token_type",
+                 .key = "tokenizer.ggml.token_type",
                  .found = fmt::format("{}", v.token_types[id]),
                  .expected = "0 (undefined) to 6 (byte)"};
   }
   if (!v.scores.empty() && std::isnan(v.scores[id])) {
-    return Error{.message = fmt::format("the score of token {} is not a number", id),
-                 .tensor = "tokenizer.ggml.scores"};
+    return Error{.message = fmt::format("the score of token {} is not a number", id), .key = "tokenizer.ggml.scores"};
   }
   if (find_invalid_utf8(v.tokens[id]) != std::string_view::npos) {
     return Error{.message = fmt::format("token {} is not valid UTF-8", id),
-                 .tensor = "tokenizer.ggml.tokens",
+                 .key = "tokenizer.ggml.tokens",
                  .found = quoted(v.tokens[id])};
   }
   const TokenType type = v.type(static_cast<std::int32_t>(id));
   const bool special = type == TokenType::kControl || type == TokenType::kUserDefined || type == TokenType::kUnknown;
   if (special && v.tokens[id].size() > kMaxSpecialLength) {
     return Error{.message = fmt::format("special token {} is too long", id),
-                 .tensor = "tokenizer.ggml.tokens",
+                 .key = "tokenizer.ggml.tokens",
                  .found = fmt::format("{} bytes", v.tokens[id].size()),
                  .expected = fmt::format("at most {}", kMaxSpecialLength)};
   }
@@ -135,7 +134,7 @@ Result<TokenIndex> index_tokens(const Vocabulary& vocabulary) {
     const auto [other, added] = index.emplace(vocabulary.tokens[id], static_cast<std::int32_t>(id));
     if (!added) {
       return Error{.message = "a token stands in the vocabulary twice",
-                   .tensor = "tokenizer.ggml.tokens",
+                   .key = "tokenizer.ggml.tokens",
                    .found = fmt::format("{} with ids {} and {}", quoted(vocabulary.tokens[id]), other->second, id),
                    .expected = "distinct tokens"};
     }

@@ -38,7 +38,7 @@ TEST(Load, BothFamiliesWithTiedAndOwnHead) {
 
 TEST(Load, UnknownFamilyNamesTheKnownOnes) {
   const Error error = refused({.architecture = "mamba"});
-  EXPECT_EQ(error.tensor, "general.architecture");
+  EXPECT_EQ(error.key, "general.architecture");
   EXPECT_EQ(error.found, "mamba");
   EXPECT_EQ(error.expected, "llama, qwen2");
 }
@@ -65,17 +65,16 @@ TEST(Load, VocabularyAndEmbeddingMustAgree) {
 }
 
 TEST(Load, HyperParametersAreChecked) {
-  EXPECT_EQ(refused({.n_heads = 3, .n_kv_heads = 2}).tensor, "llama.attention.head_count");
-  EXPECT_EQ(refused({.context_length = 0}).tensor, "llama.context_length");
-  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.expert_count", 8); }}).tensor,
-            "llama.expert_count");
-  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_f32("llama.rope.freq_base", -1); }}).tensor,
+  EXPECT_EQ(refused({.n_heads = 3, .n_kv_heads = 2}).key, "llama.attention.head_count");
+  EXPECT_EQ(refused({.context_length = 0}).key, "llama.context_length");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.expert_count", 8); }}).key, "llama.expert_count");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_f32("llama.rope.freq_base", -1); }}).key,
             "llama.rope.freq_base");
-  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "longrope"); }}).tensor,
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "longrope"); }}).key,
             "llama.rope.scaling.type");
-  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.rope.dimension_count", 49); }}).tensor,
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.rope.dimension_count", 49); }}).key,
             "llama.rope.dimension_count");
-  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.vocab_size", 7); }}).tensor, "llama.vocab_size");
+  EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.vocab_size", 7); }}).key, "llama.vocab_size");
 }
 
 TEST(Load, OtherContractsAreRefusedOrAskedForByName) {
@@ -113,7 +112,7 @@ TEST(Load, UnknownBackendsAndIsasAreRefused) {
 
 TEST(Load, ABrokenChatTemplateNamesItsLine) {
   const Error error = refused({.chat_template = "ok\n{% for x in %}"});
-  EXPECT_EQ(error.tensor, "tokenizer.chat_template");
+  EXPECT_EQ(error.key, "tokenizer.chat_template");
   EXPECT_NE(error.to_string().find("2"), std::string::npos) << error.to_string();
 }
 

@@ -108,12 +108,59 @@ TEST(Receipt, OtherFilesAreRefusedWithWords) {
     EXPECT_EQ(read.error().file, "some.json");
     EXPECT_NE(read.error().message.find("not a receipt"), std::string::npos);
   }
-  auto json = to_json(sample());
-  json["token_logits"] = {"zz"};
-  EXPECT_FALSE(receipt_from_json(json.dump(), "f").ok());
-  json = to_json(sample());
-  json["sampling"]["logit_bias"] = {{"not a token", 1}};
-  EXPECT_FALSE(receipt_from_json(json.dump(), "f").ok());
+}
+
+TEST(Receipt, EveryValueIsCheckedAndItsKeyNamed) {
+  using Json = nlohmann::ordered_json;
+  const Json whole = to_json(sample());
+  ASSERT_TRUE(receipt_from_json(whole.dump(), "f").ok());
+  const auto refused = [&whole](const char* pointer, const Json& value, const std::string& key) {
+    Json json = whole;
+    json[Json::json_pointer(pointer)] = value;
+    const auto read = receipt_from_json(json.dump(), "f");
+    ASSERT_FALSE(read.ok()) << pointer << " = " << value;
+    EXPECT_EQ(read.error().key, key) << value;
+    EXPECT_FALSE(read.error().found.empty());
+    EXPECT_FALSE(read.error().expected.empty());
+  };
+  for (const auto& [key, value] : whole.items()) {
+    if (key == "build" || key == "machine") continue;  // facts for people
+    refused(("/" + key).c_str(), Json::parse("null"), key);
+    if (key == "lane") continue;  // older receipts have none
+    Json json = whole;
+    json.erase(key);
+    const auto read = receipt_from_json(json.dump(), "f");
+    ASSERT_FALSE(read.ok()) << key;
+    EXPECT_EQ(read.error().key, key);
+  }
+  for (const Json& value : {Json(1.5), Json(-1), Json(1ULL << 40), Json("1"), Json(true)}) {
+    refused("/n_ctx", value, "n_ctx");
+    refused("/max_tokens", value, "max_tokens");
+    refused("/prompt_tokens/1", value, "prompt_tokens[1]");
+    refused("/tokens/0", value, "tokens[0]");
+    refused("/sampling/top_k", value, "sampling.top_k");
+    if (value != Json(1ULL << 40)) {
+      refused("/sampling/seed", value, "sampling.seed");
+      refused("/first_digest_position", value, "first_digest_position");
+    }
+  }
+  refused("/n_ctx", 0, "n_ctx");
+  refused("/sampling/seed", Json::parse("18446744073709551616"), "sampling.seed");
+  refused("/sampling/penalty_window", -2, "sampling.penalty_window");
+  for (const Json& value : {Json("0.5"), Json(1e300), Json(-0.5)}) {
+    refused("/sampling/temperature", value, "sampling.temperature");
+    refused("/sampling/top_p", value, "sampling.top_p");
+  }
+  for (const char* token : {"5abc", "not a token", "-1", "", "99999999999"}) {
+    refused("/sampling/logit_bias", Json{{token, 1}}, "sampling.logit_bias");
+  }
+  refused("/sampling/logit_bias", Json{{"5", "x"}}, "sampling.logit_bias.5");
+  for (const Json& value :
+       {Json("zz"), Json("3f80000"), Json("3f8000001"), Json("0x3f8000"), Json("-3f80000"), Json(1)}) {
+    refused("/token_logits/1", value, "token_logits[1]");
+  }
+  refused("/token_logits", Json::array({"3f800000"}), "token_logits");
+  refused("/finish_reason", "tired", "finish_reason");
 }
 
 }  // namespace

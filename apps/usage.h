@@ -1,0 +1,79 @@
+// The command line's own mistakes: what stands there, what was expected, where to read on; exit status 2, and nothing
+// has been opened or loaded by then. Flags with values are added through here, so that all are refused in one way.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace nibble::apps {
+
+// Thrown while CLI11 parses, caught in main: it has no other way to stop.
+class BadUsage : public std::exception {
+ public:
+  explicit BadUsage(Error error) : error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
+
+// Prints the error and where help is; returns 2.
+int wrong_usage(const CLI::App& command, Error error);
+// What CLI11 found wrong with the arguments of `app`, in our words; returns 2.
+int wrong_usage(const CLI::App& app, const CLI::ParseError& error);
+
+// "--temp" of "-t,--temp".
+std::string long_name(const std::string& flags);
+Error bad_value(const std::string& flags, std::string_view found, std::string expected);
+
+// The whole of `text` as a number; false also where it overflows, and for NaN and infinities.
+template <typename T>
+bool parse_number(std::string_view text, T& value) {
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return false;
+  }
+  return result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+// "a whole number from 0 to 1024", "a number"
+template <typename T>
+std::string range_in_words(T least, T most) {
+  if constexpr (std::is_floating_point_v<T>) return "a number";
+  return fmt::format("a whole number from {} to {}", least, most);
+}
+
+template <typename T>
+CLI::Option* add_number(CLI::App& command, const std::string& flags, T& value, const std::string& description,
+                        T least = std::numeric_limits<T>::lowest(), T most = std::numeric_limits<T>::max()) {
+  const auto parse = [&value, flags, least, most](const std::string& text) {
+    T parsed{};
+    if (!parse_number(text, parsed) || parsed < least || parsed > most) {
+      throw BadUsage(bad_value(flags, text, range_in_words(least, most)));
+    }
+    value = parsed;
+  };
+  return command.add_option_function<std::string>(flags, parse, description)
+      ->type_name(std::is_floating_point_v<T> ? "NUMBER" : "N")
+      ->default_str(fmt::format("{}", value));
+}
+
+// One of `choices`, spelled as they are.
+CLI::Option* add_choice(CLI::App& command, const std::string& flags, std::string& value,
+                        std::vector<std::string> choices, const std::string& description);
+// Text that must be valid UTF-8.
+CLI::Option* add_text(CLI::App& command, const std::string& flags, std::string& value, const std::string& description);
+
+}  // namespace nibble::apps

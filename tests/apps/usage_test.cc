@@ -1,0 +1,129 @@
+// Wrong usage: exit status 2, a message that names flag, found and expected, and no file opened by then. The model of
+// most of these commands does not exist, which would be another message and status 1.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/run_nibble.h"
+
+namespace nibble::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kNoModel = "no/such/model.gguf";
+
+// One flag of `command` with a value that cannot be.
+void expect_refused(const std::vector<std::string>& command, const std::string& flag, const std::string& value,
+                    const std::string& expected) {
+  std::vector<std::string> arguments = command;
+  arguments.insert(arguments.end(), {flag, value});
+  const Outcome outcome = run_nibble(arguments);
+  EXPECT_EQ(outcome.status, 2) << flag << " " << value << "\n" << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err,
+              AllOf(StartsWith("error: " + flag), HasSubstr("found:    " + value), HasSubstr("expected: " + expected),
+                    HasSubstr("see nibble " + command[0] + " --help"), Not(HasSubstr(kNoModel))));
+}
+
+const std::vector<std::string> kRun = {"run", kNoModel, "-p", "x"};
+const std::vector<std::string> kChat = {"chat", kNoModel};
+
+TEST(Usage, SamplingFlagsAreCheckedBeforeAModelIsOpened) {
+  for (const std::vector<std::string>& command : {kRun, kChat}) {
+    expect_refused(command, "--temp", "nan", "a number");
+    expect_refused(command, "--temp", "-1", "0 (greedy)");
+    expect_refused(command, "--temp", "warm", "a number");
+    expect_refused(command, "--top-p", "2", "in (0, 1]");
+    expect_refused(command, "--top-k", "-3", "a whole number from 0");
+    expect_refused(command, "--min-p", "1.5", "in [0, 1]");
+    expect_refused(command, "--repeat-penalty", "0", "positive");
+    expect_refused(command, "--presence-penalty", "inf", "a number");
+    expect_refused(command, "--repeat-last-n", "-2", "a whole number from -1");
+    expect_refused(command, "--seed", "-1", "a whole number from 0 to 18446744073709551615");
+    expect_refused(command, "--seed", "18446744073709551616", "a whole number from 0");
+    for (const char* bias : {"garbage", "5abc=1", "5=", "=1", "5=nan", "-1=2", "5=1=2"}) {
+      std::vector<std::string> arguments = command;
+      arguments.insert(arguments.end(), {"--logit-bias", bias});
+      const Outcome outcome = run_nibble(arguments);
+      EXPECT_EQ(outcome.status, 2) << bias;
+      EXPECT_THAT(outcome.err, AllOf(StartsWith("error: --logit-bias"), HasSubstr("expected: "))) << bias;
+    }
+  }
+}
+
+TEST(Usage, FlagsOfMachineAndSessionToo) {
+  expect_refused(kRun, "--backend", "tpu", "one of: auto, cuda, metal, cpu, reference");
+  expect_refused(kRun, "--isa", "altivec", "one of: auto, ");
+  expect_refused(kRun, "--contract", "nc9", "one of: nc1, nk1, nc1-f16");
+  expect_refused(kRun, "--threads", "-1", "a whole number from 0 to 1024");
+  expect_refused(kRun, "--threads", "1.5", "a whole number from 0 to 1024");
+  expect_refused(kRun, "--ctx", "99999999999", "a whole number from 0");
+  expect_refused(kRun, "--chunk", "0", "a whole number from 1");
+  expect_refused({"replay", "no/such/receipt.json", "--model", kNoModel}, "--isa", "altivec", "one of: auto, ");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, q8_0, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, q8_0, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--recipe", "min", "one of: max, ");
+}
+
+TEST(Usage, TheShortNameOfAFlagLeadsToItsLongOne) {
+  const Outcome outcome = run_nibble({"run", kNoModel, "-p", "x", "-n", "-1"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err,
+            "error: --n-predict cannot be '-1'\n  found:    -1\n  expected: a whole number from 0 to 2147483647\n"
+            "  hint:     see nibble run --help\n");
+}
+
+TEST(Usage, TextMustBeUtf8) {
+  for (const char* flag : {"-p", "--system", "--stop"}) {
+    const Outcome outcome = run_nibble({"run", kNoModel, "--chat", flag, "ab\xFFz"});
+    EXPECT_EQ(outcome.status, 2) << flag;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("is not valid UTF-8"), HasSubstr("byte 0xFF at offset 2"))) << flag;
+  }
+}
+
+TEST(Usage, WhatIsMissingIsNamed) {
+  EXPECT_THAT(run_nibble({"inspect"}).err, StartsWith("error: nibble inspect needs MODEL"));
+  EXPECT_THAT(run_nibble({"quantize", kNoModel}).err, StartsWith("error: nibble quantize needs --output"));
+  EXPECT_THAT(run_nibble({"run", kNoModel}).err, StartsWith("error: nibble run needs a prompt"));
+  EXPECT_THAT(run_nibble({"run", kNoModel, "-p"}).err, StartsWith("error: --prompt needs a value"));
+  EXPECT_THAT(run_nibble({"run", kNoModel, "-p", "x", "--seed", "1", "--seed", "2"}).err,
+              StartsWith("error: --seed is given 2 times"));
+  EXPECT_THAT(run_nibble({"run", kNoModel, "-p", "x", "-f", "y"}).err, StartsWith("error: --"));
+  EXPECT_THAT(run_nibble({"run", kNoModel, "-p", "x", "--system", "y"}).err, StartsWith("error: --system"));
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"inspect"}, {"run", kNoModel}, {"run", kNoModel, "-p"}, {"run", kNoModel, "-p", "x", "-f", "y"}}) {
+    const Outcome outcome = run_nibble(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("see nibble " + arguments[0] + " --help"));
+  }
+}
+
+TEST(Usage, UnknownCommandsAndFlagsAreNamed) {
+  const Outcome command = run_nibble({"rnu", kNoModel});
+  EXPECT_EQ(command.status, 2);
+  EXPECT_EQ(command.err,
+            "error: there is no command 'rnu'\n  found:    rnu\n"
+            "  expected: doctor, inspect, verify, quantize, run, chat, replay\n  hint:     see nibble --help\n");
+  const Outcome flag = run_nibble({"run", kNoModel, "-p", "x", "--tmep=1"});
+  EXPECT_EQ(flag.status, 2);
+  EXPECT_THAT(flag.err, StartsWith("error: nibble run does not know the flag '--tmep=1'"));
+  EXPECT_THAT(run_nibble({"verify", "a", "b"}).err,
+              StartsWith("error: nibble verify does not expect the argument 'b'"));
+  EXPECT_THAT(run_nibble({"--tmep"}).err, StartsWith("error: nibble does not know the flag '--tmep'"));
+}
+
+TEST(Usage, HelpIsForThoseWhoAsk) {
+  const Outcome help = run_nibble({"run", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(help.err, "");
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--logit-bias"), HasSubstr("--isa")));
+  const Outcome nothing = run_nibble({});  // nor is anybody left without a word
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_THAT(nothing.err, AllOf(HasSubstr("quantize"), HasSubstr("replay")));
+}
+
+}  // namespace
+}  // namespace nibble::testing
