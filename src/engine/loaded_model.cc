@@ -101,6 +101,9 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));
   NIBBLE_ASSIGN(auto chat_template, load_chat_template(checkpoint.file()));
+  std::uint64_t file_bytes = 0;
+  for (const GgufPart& part : checkpoint.file().parts()) file_bytes += part.bytes.size();
+  NIBBLE_TRY(backend->admit({.weights = file_bytes}));
   NIBBLE_ASSIGN(auto model, or_out_of_memory("the weights of the model", [&] {
                   return model::load_model(std::move(checkpoint), std::move(backend));
                 }));

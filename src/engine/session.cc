@@ -22,6 +22,12 @@ Error does_not_fit_memory(std::uint64_t bytes, int n_ctx, std::uint64_t availabl
   return error;
 }
 
+// Three bytes an element and two scales (docs/contract.md, section 7, step 2).
+std::uint64_t cache_bytes_of(const model::Config& c, int n_ctx) {
+  return std::uint64_t{3} * c.n_layers * c.n_kv_heads * n_ctx * c.head_dim +
+         std::uint64_t{8} * c.n_layers * c.n_kv_heads * n_ctx;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(model::Model& model, const SessionOptions& options) {
@@ -39,6 +45,9 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
                  .expected = "1 or more"};
   }
   const int n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(limit, kDefaultContext);
+  const int rows = std::min(options.prefill_chunk, n_ctx);
+  NIBBLE_TRY(model.backend->admit(
+      {.kv_cache = cache_bytes_of(model.config, n_ctx), .scratch = model::Activations::bytes(model.config, rows)}));
   const std::uint64_t available = available_memory_bytes();
   const auto positions = static_cast<std::uint64_t>(n_ctx);
   const auto rope_bytes = positions * static_cast<std::uint64_t>(model.config.rope.rotary_dim) * sizeof(float);

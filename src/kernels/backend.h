@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "base/result.h"
+#include "kernels/memory_need.h"
 #include "tensor/nvfp4_view.h"
 #include "tensor/tensor_view.h"
 
@@ -102,6 +103,8 @@ class Backend {
   virtual std::string description() const = 0;  // for people: "cpu avx512, 2 threads"
 
   // --- memory and weights, at load ---
+  // Refuses what will not fit, before any of it is made. The memory of the host is its system's business.
+  virtual Status admit(const MemoryNeed&) { return ok_status(); }
   virtual std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) = 0;           // zeros
   virtual std::unique_ptr<Buffer> make_vector(std::span<const float> values) = 0;  // norms, biases
   virtual Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) = 0;

@@ -38,6 +38,15 @@ Activations::Activations(const Config& c, kernels::Backend& backend, int rows) :
   to_logits = backend.make_linear_input(logit_rows, c.d_model);
 }
 
+std::uint64_t Activations::bytes(const Config& c, int rows) {
+  const std::uint64_t heads = std::uint64_t{2} * c.n_heads * c.head_dim + std::uint64_t{2} * c.n_kv_heads * c.head_dim;
+  const std::uint64_t floats = std::uint64_t{3} * c.d_model + heads + std::uint64_t{2} * c.d_ff;
+  const std::uint64_t inputs = std::uint64_t{1} * c.d_model + std::uint64_t{1} * c.n_heads * c.head_dim + c.d_ff;
+  const std::uint64_t logits =
+      std::min<std::uint64_t>(rows, kLogitRows) * (std::uint64_t{2} * c.d_model + c.vocab_size);
+  return rows * (4 * floats + 5 * inputs) + 4 * logits;
+}
+
 Transformer::Transformer(const Config& config, const Weights& weights, kernels::Backend& backend, int max_rows,
                          int n_positions)
     : config_(config),

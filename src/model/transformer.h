@@ -23,6 +23,7 @@ struct Batch {
 // Scratch memory of a forward pass of up to max_rows rows, on the backend.
 struct Activations {
   Activations(const Config& config, kernels::Backend& backend, int max_rows);
+  static std::uint64_t bytes(const Config& config, int max_rows);  // about
 
   int max_rows;
   std::unique_ptr<kernels::Buffer> residual;             // [max_rows, d_model]
