@@ -8,8 +8,15 @@ function(nibble_layer name)
     list(APPEND sources ${jinja})
   endif()
   if(name STREQUAL "kernels")
-    file(GLOB backends CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/none/*.cc
-         ${CMAKE_SOURCE_DIR}/src/kernels/reference/*.cc ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cc)
+    set(folders none reference cpu)
+    if(NIBBLE_CUDA)
+      list(APPEND folders cuda)
+    endif()
+    list(TRANSFORM folders REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/kernels/\\1/*.cc")
+    file(GLOB backends CONFIGURE_DEPENDS ${folders})
+    if(NIBBLE_CUDA)
+      list(FILTER backends EXCLUDE REGEX "none/no_cuda\\.cc$")
+    endif()
     list(FILTER backends EXCLUDE REGEX "kernels_[a-z0-9_]+\\.cc$")  # cmake/isa.cmake adds those with their flags
     list(APPEND sources ${backends})
     # Measurements run through these loops for minutes; -O2 leaves them scalar.

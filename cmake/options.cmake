@@ -10,8 +10,8 @@ endif()
 
 add_library(nibble_options INTERFACE)
 target_include_directories(nibble_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(nibble_options INTERFACE
-  -Wall -Wextra -Wshadow $<$<BOOL:${NIBBLE_WERROR}>:-Werror> -ffp-contract=off -fno-fast-math)
+target_compile_options(nibble_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+  -Wall -Wextra -Wshadow $<$<BOOL:${NIBBLE_WERROR}>:-Werror> -ffp-contract=off -fno-fast-math>)
 if(NIBBLE_PERTURB_ROUNDING)
   target_compile_definitions(nibble_options INTERFACE NIBBLE_PERTURB_ROUNDING=1)
 endif()

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
-#include "kernels/none/none.h"
+#include "kernels/optional_backends.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace nibble::kernels {
@@ -27,8 +27,8 @@ std::string usable() {
 }
 
 constexpr Entry kBackends[] = {
-    {"cuda", make_cuda_stub, why_no_cuda},
-    {"metal", make_metal_stub, why_no_metal},
+    {"cuda", make_cuda_backend, why_no_cuda},
+    {"metal", make_metal_backend, why_no_metal},
     {"cpu", make_cpu, usable},
     {"reference", make_reference, usable},
 };

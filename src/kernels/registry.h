@@ -13,8 +13,10 @@
 namespace nibble::kernels {
 
 struct BackendOptions {
-  std::string isa = "auto";  // of the cpu backend
-  int n_threads = 0;         // 0: one per hardware thread
+  std::string isa = "auto";       // of the cpu backend
+  int n_threads = 0;              // 0: one per hardware thread
+  bool cuda_graphs = true;        // of the cuda backend: replay steps that come again
+  bool cuda_tensor_cores = true;  // of the cuda backend: for NVFP4 weights, otherwise integers
 };
 
 struct BackendState {

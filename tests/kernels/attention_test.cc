@@ -31,15 +31,16 @@ void expect_equal_everywhere(const AttentionCase& c, std::uint64_t seed) {
     std::vector<TokenRow> stored, asking;
     for (int pos = 0; pos < n_stored; ++pos) stored.push_back({cache.get(), pos});
     for (const int pos : c.positions) asking.push_back({cache.get(), pos});
-    std::vector<float> out = poisoned(q.size());
+    const auto keys = backend.make_vector(k), values = backend.make_vector(v), queries = backend.make_vector(q);
+    const auto out = poisoned(backend, q.size());
     backend.begin_step(n_stored);
-    backend.store_kv(k.data(), v.data(), stored, layer);
-    backend.attention(q.data(), asking, layer, shape, out.data());
+    backend.store_kv(keys->data(), values->data(), stored, layer);
+    backend.attention(queries->data(), asking, layer, shape, out->data());
     for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0);
-    return out;
+    return host_copy(backend, *out);
   };
   const std::vector<float> expected = run(reference());
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : all_backends()) {
     EXPECT_TRUE(same_bits(run(*backend), expected, q.size(),
                           backend->description() + ", head_dim " + std::to_string(c.head_dim) + ", keys " +
                               std::to_string(n_stored) + ", gain " + std::to_string(c.gain)));
@@ -81,19 +82,21 @@ TEST(Attention, ChunksDoNotMatter) {
   const AttentionShape shape{.n_heads = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F};
   const auto run = [&](Backend& backend, int chunk) {
     auto cache = backend.make_kv_cache({1, 1, kHeadDim, kRows});
-    std::vector<float> out = poisoned(kFloats);
+    const auto keys = backend.make_vector(k), values = backend.make_vector(v), queries = backend.make_vector(q);
+    const auto out = poisoned(backend, kFloats);
     for (int first = 0; first < kRows; first += chunk) {
       std::vector<TokenRow> rows;
       for (int pos = first; pos < std::min(kRows, first + chunk); ++pos) rows.push_back({cache.get(), pos});
       const std::size_t at = static_cast<std::size_t>(first) * kHeadDim;
       backend.begin_step(static_cast<int>(rows.size()));
-      backend.store_kv(k.data() + at, v.data() + at, rows, 0);
-      backend.attention(q.data() + at, rows, 0, shape, out.data() + at);
+      backend.store_kv(keys->data() + at, values->data() + at, rows, 0);
+      backend.attention(queries->data() + at, rows, 0, shape, out->data() + at);
+      backend.end_step();
     }
-    return out;
+    return host_copy(backend, *out);
   };
   const std::vector<float> expected = run(reference(), kRows);
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : all_backends()) {
     for (const int chunk : {1, 7, 64, kRows}) {
       EXPECT_TRUE(same_bits(run(*backend, chunk), expected, kFloats, backend->description()));
     }
@@ -102,18 +105,21 @@ TEST(Attention, ChunksDoNotMatter) {
 
 TEST(Attention, FlagsValuesThatAreNotFinite) {
   constexpr int kHeadDim = 64;
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : all_backends()) {
     auto cache = backend->make_kv_cache({1, 1, kHeadDim, 4});
     const std::vector<TokenRow> rows = {{cache.get(), 0}, {cache.get(), 1}};
-    std::vector<float> k(2 * kHeadDim, 1.0F), v(2 * kHeadDim, 1.0F), q(2 * kHeadDim, 1.0F), out(2 * kHeadDim);
+    const std::vector<float> k(2 * kHeadDim, 1.0F);
+    std::vector<float> v = k, q = k;
     v[kHeadDim + 3] = std::numeric_limits<float>::quiet_NaN();
+    q[0] = std::numeric_limits<float>::infinity();
+    const auto keys = backend->make_vector(k), values = backend->make_vector(v), queries = backend->make_vector(q);
+    const auto out = backend->make_buffer(2 * kHeadDim);
     backend->begin_step(2);
-    backend->store_kv(k.data(), v.data(), rows, 0);
+    backend->store_kv(keys->data(), values->data(), rows, 0);
     EXPECT_EQ(backend->end_step()[0], 0);
     EXPECT_EQ(backend->end_step()[1], 1);
-    q[0] = std::numeric_limits<float>::infinity();
     backend->begin_step(1);
-    backend->attention(q.data(), std::span(rows).first(1), 0, {1, 1, kHeadDim, 0.125F}, out.data());
+    backend->attention(queries->data(), std::span(rows).first(1), 0, {1, 1, kHeadDim, 0.125F}, out->data());
     EXPECT_EQ(backend->end_step()[0], 1);
   }
 }
@@ -125,18 +131,18 @@ TEST(Elementwise, EqualTheReference) {
       const std::vector<float> x = random.floats(3 * n, static_cast<Kind>(kind));
       const std::vector<float> y = random.floats(3 * n, Kind::kGaussian);
       const auto run = [&](Backend& backend, int op) {
-        std::vector<float> out = poisoned(3 * n);
-        if (op == 0) backend.rms_norm(x.data(), y.data(), 3, static_cast<int>(n), 1e-5F, out.data());
-        if (op == 1) backend.silu_mul(x.data(), y.data(), 3 * n, out.data());
-        if (op == 2) {
-          std::ranges::copy(y, out.begin());
-          backend.add(out.data(), x.data(), 3 * n);
-        }
-        return out;
+        const auto a = backend.make_vector(x), b = backend.make_vector(y);
+        const auto out = op == 2 ? guarded(backend, y) : poisoned(backend, 3 * n);
+        backend.begin_step(3);
+        if (op == 0) backend.rms_norm(a->data(), b->data(), 3, static_cast<int>(n), 1e-5F, out->data());
+        if (op == 1) backend.silu_mul(a->data(), b->data(), 3 * n, out->data());
+        if (op == 2) backend.add(out->data(), a->data(), 3 * n);
+        backend.end_step();
+        return host_copy(backend, *out);
       };
       for (int op = 0; op < 3; ++op) {
         const std::vector<float> expected = run(reference(), op);
-        for (const auto& backend : all_cpu_backends()) {
+        for (const auto& backend : all_backends()) {
           EXPECT_TRUE(same_bits(run(*backend, op), expected, 3 * n,
                                 backend->description() + ", op " + std::to_string(op) + ", n " + std::to_string(n)));
         }
@@ -156,13 +162,14 @@ TEST(Rope, EqualsTheReference) {
         auto rope = backend.make_rope_table(table, rotary_dim, interleaved);
         std::vector<TokenRow> rows;
         for (const int pos : {0, 9, 3, 4, 5}) rows.push_back({nullptr, pos});
-        std::vector<float> out = poisoned(x.size());
-        std::ranges::copy(x, out.begin());
-        backend.rope(out.data(), 3, head_dim, rows, *rope);
-        return out;
+        const auto out = guarded(backend, x);
+        backend.begin_step(static_cast<int>(rows.size()));
+        backend.rope(out->data(), 3, head_dim, rows, *rope);
+        backend.end_step();
+        return host_copy(backend, *out);
       };
       const std::vector<float> expected = run(reference());
-      for (const auto& backend : all_cpu_backends()) {
+      for (const auto& backend : all_backends()) {
         EXPECT_TRUE(same_bits(run(*backend), expected, x.size(), backend->description()));
       }
     }
@@ -179,15 +186,18 @@ TEST(Embed, EveryType) {
     const std::size_t n = tokens.size() * kDim;
     const auto run = [&](Backend& backend) {
       const auto embedding = backend.make_embedding(view);
-      std::vector<float> out = poisoned(n);
-      backend.embed(*embedding.value(), tokens, out.data());
+      const auto buffer = poisoned(backend, n);
+      backend.begin_step(static_cast<int>(tokens.size()));
+      backend.embed(*embedding.value(), tokens, buffer->data());
+      backend.end_step();
+      std::vector<float> out = host_copy(backend, *buffer);
       std::replace_if(
           out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isnan(x); },
           1234.0F);  // which NaN it is, is nobody's promise
       return out;
     };
     const std::vector<float> expected = run(reference());
-    for (const auto& backend : all_cpu_backends()) {
+    for (const auto& backend : all_backends()) {
       EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description()));
     }
   }

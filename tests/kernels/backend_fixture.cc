@@ -1,10 +1,13 @@
 #include "tests/kernels/backend_fixture.h"
 
 #include <bit>
+#include <cstdlib>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/reference/reference_backend.h"
+#include "kernels/registry.h"
 #include "tests/kernels/oracle_backend.h"
 
 namespace nibble::kernels::test {
@@ -22,6 +25,23 @@ std::vector<std::unique_ptr<Backend>> make_all_cpu_backends() {
     }
   }
   EXPECT_GE(backends.size(), 3U);
+  return backends;
+}
+
+std::vector<std::unique_ptr<Backend>> make_all_backends() {
+  const char* only = std::getenv("NIBBLE_TEST_BACKEND");
+  std::vector<std::unique_ptr<Backend>> backends;
+  if (only == nullptr) backends = make_all_cpu_backends();
+  for (const BackendState& state : backend_states()) {
+    const bool is_wanted = only == nullptr ? state.name != "cpu" && state.name != "reference" : state.name == only;
+    if (!is_wanted || (only == nullptr && !state.unusable_because.empty())) continue;
+    for (const auto& [graphs, tensor_cores] : {std::pair{true, true}, {false, true}, {false, false}}) {
+      auto backend = make_backend(state.name, {.cuda_graphs = graphs, .cuda_tensor_cores = tensor_cores});
+      if (!backend.ok()) ADD_FAILURE() << backend.error().to_string();
+      if (backend.ok()) backends.push_back(std::move(*backend));
+    }
+  }
+  EXPECT_FALSE(backends.empty()) << "no backend is called " << (only != nullptr ? only : "anything");
   return backends;
 }
 
@@ -75,13 +95,30 @@ const std::vector<std::unique_ptr<Backend>>& all_cpu_backends() {
   return backends;
 }
 
+const std::vector<std::unique_ptr<Backend>>& all_backends() {
+  static const std::vector<std::unique_ptr<Backend>> backends = make_all_backends();
+  return backends;
+}
+
 Backend& reference() {
   static const std::unique_ptr<Backend> backend = make_oracle_backend();
   return *backend;
 }
 
-std::vector<float> poisoned(std::size_t n) {
-  return std::vector<float>(n + kGuard, std::bit_cast<float>(kPoison));
+std::unique_ptr<Buffer> poisoned(Backend& backend, std::size_t n) {
+  return backend.make_vector(std::vector<float>(n + kGuard, std::bit_cast<float>(kPoison)));
+}
+
+std::unique_ptr<Buffer> guarded(Backend& backend, std::span<const float> values) {
+  std::vector<float> all(values.size() + kGuard, std::bit_cast<float>(kPoison));
+  std::ranges::copy(values, all.begin());
+  return backend.make_vector(all);
+}
+
+std::vector<float> host_copy(Backend& backend, Buffer& buffer) {
+  std::vector<float> out(buffer.size());
+  backend.read(buffer.data(), out);
+  return out;
 }
 
 ::testing::AssertionResult same_bits(std::span<const float> actual, std::span<const float> expected, std::size_t n,

@@ -33,11 +33,17 @@ class Random {
 
 // Every usable instruction set with 1, 2 and 3 threads.
 const std::vector<std::unique_ptr<Backend>>& all_cpu_backends();
+// Those, and every other backend that can be used here. NIBBLE_TEST_BACKEND=cuda: that one only, and a failure where it
+// cannot be used.
+const std::vector<std::unique_ptr<Backend>>& all_backends();
 Backend& reference();
 
 // A buffer with `n` floats of room and a guard of kGuard floats beyond, poisoned throughout.
 constexpr std::size_t kGuard = 64;
-std::vector<float> poisoned(std::size_t n);
+std::unique_ptr<Buffer> poisoned(Backend& backend, std::size_t n);
+// The same, with values in its first floats.
+std::unique_ptr<Buffer> guarded(Backend& backend, std::span<const float> values);
+std::vector<float> host_copy(Backend& backend, Buffer& buffer);
 
 // Same bits in the first n floats, and nothing written beyond.
 ::testing::AssertionResult same_bits(std::span<const float> actual, std::span<const float> expected, std::size_t n,

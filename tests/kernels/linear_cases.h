@@ -1,4 +1,4 @@
-// Shapes of linear layers that differ in kind, and the comparison of every CPU backend with the oracle on them.
+// Shapes of linear layers that differ in kind, and the comparison of backends with the oracle on them.
 #pragma once
 
 #include <string>
@@ -31,22 +31,24 @@ inline std::vector<LinearShape> shapes(int k_step) {
   return out;
 }
 
-// What the reference computes, and the same from every instruction set and thread count.
+// What the reference computes, and the same from each of the backends.
 inline void expect_equal_everywhere(const WeightSource& source, const LinearShape& shape, std::span<const float> x,
-                                    const float* bias, const std::string& what) {
+                                    const float* bias, const std::string& what,
+                                    const std::vector<std::unique_ptr<Backend>>& backends = all_backends()) {
   const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
   const auto run = [&](Backend& backend) {
     auto linear = backend.make_linear(source);
     auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
-    std::vector<float> out = poisoned(n);
+    const auto values = backend.make_vector(x), out = poisoned(backend, n);
+    const auto added = bias != nullptr ? backend.make_vector({bias, static_cast<std::size_t>(shape.n_out)}) : nullptr;
     backend.begin_step(shape.n_rows);
-    backend.prepare_input(x.data(), shape.n_rows, *input);
-    backend.linear(*input, *linear.value(), bias, out.data());
+    backend.prepare_input(values->data(), shape.n_rows, *input);
+    backend.linear(*input, *linear.value(), added ? added->data() : nullptr, out->data());
     for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
-    return out;
+    return host_copy(backend, *out);
   };
   const std::vector<float> expected = run(reference());
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : backends) {
     EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description() + ", " + what));
   }
 }

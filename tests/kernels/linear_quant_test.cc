@@ -37,7 +37,7 @@ TEST_P(LinearQuant, EqualsTheOracle) {
     const std::vector<std::byte> w = random_rows(random, dtype, shape);
     const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
     expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape, activations(random, shape, kind),
-                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind));
+                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind), all_cpu_backends());
   }
 }
 
@@ -50,7 +50,7 @@ TEST_P(LinearQuant, EveryKindOfActivations) {
       const std::vector<std::byte> w = random_rows(random, dtype, shape);
       expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape,
                               activations(random, shape, static_cast<Kind>(kind)), nullptr,
-                              name_of(shape, static_cast<Kind>(kind)));
+                              name_of(shape, static_cast<Kind>(kind)), all_cpu_backends());
     }
   }
 }
@@ -74,7 +74,8 @@ TEST_P(LinearQuant, OneSignedAtTheBounds) {
       }
       for (const float x : {1.0F, -1.0F}) {
         const std::vector<float> all(static_cast<std::size_t>(n_rows) * shape.n_in, x);
-        expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape, all, nullptr, "bounds");
+        expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape, all, nullptr, "bounds",
+                                all_cpu_backends());
       }
     }
   }
@@ -105,11 +106,11 @@ TEST_P(LinearQuant, EmbeddingsEqualTheOracle) {
   const std::vector<std::int32_t> tokens = {6, 0, 3, 3, 5};
   const auto run = [&](Backend& backend) {
     const auto embedding = backend.make_embedding(table);
-    std::vector<float> out = poisoned(tokens.size() * 512);
+    const auto out = poisoned(backend, tokens.size() * 512);
     backend.begin_step(static_cast<int>(tokens.size()));
-    backend.embed(*embedding.value(), tokens, out.data());
+    backend.embed(*embedding.value(), tokens, out->data());
     backend.end_step();
-    return out;
+    return host_copy(backend, *out);
   };
   const std::vector<float> expected = run(reference());
   for (const auto& backend : all_cpu_backends()) {

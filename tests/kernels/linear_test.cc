@@ -155,7 +155,7 @@ TEST(LinearNvfp4, RefusesTensorScalesThatNc1CannotCompute) {
   Random random(5);
   for (const float tensor_scale : {0x1p-43F, 0x1p+43F, 0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()}) {
     const Nvfp4Operand w = make_nvfp4(random, {16, 4, 1}, Scales::kLikely, tensor_scale);
-    for (const auto& backend : all_cpu_backends()) {
+    for (const auto& backend : all_backends()) {
       const auto linear = backend->make_linear(w.view);
       ASSERT_FALSE(linear.ok());
       EXPECT_EQ(linear.error().tensor, "w");
@@ -232,7 +232,7 @@ TEST(LinearRows, RefusesNonFiniteWeights) {
       std::vector<float> w(std::size_t{3} * 70, 0.5F);
       w.back() = bad;
       const RowsOperand rows = make_rows(dtype, {70, 3, 1}, w);
-      for (const auto& backend : all_cpu_backends()) {
+      for (const auto& backend : all_backends()) {
         const auto linear = backend->make_linear(rows.view);
         ASSERT_FALSE(linear.ok());
         EXPECT_EQ(linear.error().message, "weights are not finite");
@@ -244,7 +244,7 @@ TEST(LinearRows, RefusesNonFiniteWeights) {
 
 TEST(LinearRows, RefusesTypesWithoutAKernel) {
   const std::vector<std::uint8_t> bytes(18);
-  const auto linear = all_cpu_backends().front()->make_linear(view_of(bytes, DType::kIQ4_NL, {32, 1, 1}));
+  const auto linear = all_backends().front()->make_linear(view_of(bytes, DType::kIQ4_NL, {32, 1, 1}));
   ASSERT_FALSE(linear.ok());
   EXPECT_EQ(linear.error().found, "IQ4_NL");
 }
@@ -265,12 +265,13 @@ TEST(LinearQ8, EqualsTheReference) {
 }
 
 TEST(LinearInput, FlagsRowsThatAreNotFinite) {
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : all_backends()) {
     std::vector<float> x(std::size_t{3} * 80, 1.0F);
     x[80 + 79] = std::numeric_limits<float>::infinity();
     auto input = backend->make_linear_input(3, 80);
+    const auto values = backend->make_vector(x);
     backend->begin_step(3);
-    backend->prepare_input(x.data(), 3, *input);
+    backend->prepare_input(values->data(), 3, *input);
     const auto flags = backend->end_step();
     EXPECT_EQ(std::vector<std::uint8_t>(flags.begin(), flags.end()), (std::vector<std::uint8_t>{0, 1, 0}));
   }

@@ -1,0 +1,269 @@
+// A tile of attention (section 7, steps 1 to 4): 16 queries, which share a key-value head and a cache, against a split
+// of 128 keys, by a thread block. Its four warps take 32 keys each for the scores and a quarter of the head each for
+// the values.
+//
+// Scores run on f16 tensor cores: |q| <= 255 and |k| <= 1023 are exact, and so is every partial sum of 64 products
+// (< 2^24). Values run on the int8 ones, softmax weights (10 bits) in two planes: A = 8 * A_high + A_low.
+#pragma once
+
+#include <climits>
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace nibble::kernels::cuda {
+
+namespace nc1 = format::nc1;
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kQueries = 16;  // of a tile
+constexpr int kKeysPerWarp = kSplit / kWarps;
+constexpr int kKeyTiles = kKeysPerWarp / 8;  // of 8 keys, per warp
+constexpr int kUnseen = INT_MIN / 2;
+constexpr int kPlaneStride = kSplit + 16;  // bytes; keeps the eight rows of a fragment in different banks
+
+__device__ inline float pow2_or_zero(int n) {
+  return n < nc1::kExponentFloor ? 0.0f : format::pow2(n);
+}
+
+// What a tile keeps in shared memory.
+struct Shared {
+  alignas(16) __half q[kQueries][kMaxHeadDim + 8];
+  alignas(16) std::int8_t u_high[kQueries][kPlaneStride];
+  alignas(16) std::int8_t u_low[kQueries][kPlaneStride];
+  float q_scale[kQueries];
+  int n_keys[kQueries];  // that the query sees; 0 for a row of the tile that is
+                         // no query
+  // of the split at hand, by warp
+  int warp_m[kWarps][kQueries];
+  int warp_r[kWarps][kQueries];
+  u32 warp_w[kWarps][kQueries];
+  // of the fold over splits
+  int m[kQueries];
+  float l[kQueries];
+};
+
+// blockIdx: x is the split, y the key-value head and the part of a large group,
+// z the tile of token rows.
+__device__ inline int parts_of_group(const AttentionArgs& a) {
+  return (a.n_heads / a.n_kv_heads + kQueries - 1) / kQueries;
+}
+
+struct Query {
+  int row, head;
+};
+__device__ inline Query query_of(const AttentionArgs& a, int tile_query) {
+  const int group = a.n_heads / a.n_kv_heads, parts = parts_of_group(a);
+  const int kv_head = static_cast<int>(blockIdx.y) / parts, part = static_cast<int>(blockIdx.y) % parts;
+  const int first_row = static_cast<int>(blockIdx.z) * a.rows_per_tile;
+  const int index = part * kQueries + tile_query;  // among rows_per_tile * group
+  const int row = first_row + index / group;
+  if (index >= a.rows_per_tile * group || row >= a.n_rows) return {-1, 0};
+  return {row, kv_head * group + index % group};
+}
+
+// Steps 1 and 2 for the queries of the tile, a warp four of them. `scratch` is
+// the plane memory, not yet in use.
+__device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  float* x = reinterpret_cast<float*>(s.u_high) + warp * kMaxHeadDim;
+  static_assert(2 * kQueries * kPlaneStride >= kWarps * kMaxHeadDim * static_cast<int>(sizeof(float)));
+  const int width = padded_head(a.head_dim);
+  for (int query = warp; query < kQueries; query += kWarps) {
+    const Query which = query_of(a, query);
+    Quantizer by = {0.0f, 0.0f, false};
+    if (which.row >= 0) {
+      const float* source = a.q + (static_cast<std::size_t>(which.row) * a.n_heads + which.head) * a.head_dim;
+      for (int i = lane; i < a.head_dim; i += kWarp) x[i] = source[i];
+      hadamard(x, a.head_dim, hadamard_size(a.head_dim));
+      by = quantizer_of(x, a.head_dim, nc1::kQueryMax);
+      if (by.is_nonfinite && lane == 0) raise_flag(a.flags, which.row);
+    }
+    for (int i = lane; i < width; i += kWarp) {
+      s.q[query][i] = __int2half_rn(which.row >= 0 && i < a.head_dim ? quantize(x[i], by) : 0);
+    }
+    if (lane == 0) {
+      s.q_scale[query] = by.scale;
+      s.n_keys[query] = which.row >= 0 ? a.rows[which.row].pos + 1 : 0;
+    }
+    __syncwarp();
+  }
+}
+
+// Step 3: f32 sums of the exact chunks of 64, left to right. A chunk may be
+// summed in any order, so each thread takes a quarter of it that lies together.
+__device__ inline void scores_of_warp(const AttentionArgs& a, const Shared& s, const __half* keys,
+                                      float (&score)[kKeyTiles][4]) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int width = padded_head(a.head_dim);
+  for (int chunk = 0; chunk < width; chunk += nc1::kScoreChunk) {
+    const int steps = min(nc1::kScoreChunk, width - chunk) / 16;
+    const int mine = chunk + t * steps * 4;  // of the chunk's dimensions, this thread's first
+    float sum[kKeyTiles][4] = {};
+    for (int step = 0; step < steps; ++step) {
+      const int dim = mine + 4 * step;
+      const uint2 low = *reinterpret_cast<const uint2*>(&s.q[g][dim]);
+      const uint2 high = *reinterpret_cast<const uint2*>(&s.q[g + 8][dim]);
+      const u32 q[4] = {low.x, high.x, low.y, high.y};
+#pragma unroll
+      for (int tile = 0; tile < kKeyTiles; ++tile) {
+        const uint2 k = *reinterpret_cast<const uint2*>(keys + static_cast<std::size_t>(8 * tile + g) * width + dim);
+        mma_f16(sum[tile], q, k.x, k.y);
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) score[tile][i] = chunk == 0 ? sum[tile][i] : score[tile][i] + sum[tile][i];
+    }
+  }
+}
+
+// What a thread holds of the two rows g and g + 8 of a tile.
+struct RowPair {
+  int m[2], r[2];
+  float e[2];
+  int n_keys[2];  // in this split
+};
+
+// Steps 3 and 4 for one split: scores become the planes of u in shared memory;
+// m, R and e of the thread's two rows. Ends without a barrier after the planes
+// are written.
+__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const __half* keys, const float* key_scales,
+                                      const float* value_scales, int first_key) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int warp_key = warp * kKeysPerWarp;
+  const int width = padded_head(a.head_dim);
+  float p[kKeyTiles][4];
+  int exponent[kKeyTiles][4];
+  scores_of_warp(a, s, keys + static_cast<std::size_t>(first_key + warp_key) * width, p);
+
+  RowPair rows;
+  bool is_nan[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = g + 8 * half;
+    const int n_keys = min(max(s.n_keys[query] - first_key, 0), kSplit);
+    const float q_scale = s.q_scale[query];
+    int largest = kUnseen;
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        const int key = warp_key + 8 * tile + 2 * t + i % 2;
+        exponent[tile][i] = kUnseen;
+        if (key >= n_keys) continue;
+        float score = p[tile][i] * (q_scale * key_scales[first_key + key]);
+        if (format::is_nan(score)) {  // its scales overflowed
+          is_nan[half] = true;
+          score = 0.0f;
+        }
+        score = format::clamp_abs(score, a.score_limit);
+        const int n = format::rne(score, a.score_scale);
+        exponent[tile][i] = n;
+        p[tile][i] = format::exp2_poly(format::fma_rn(score, a.score_scale, -static_cast<float>(n)));
+        largest = max(largest, n);
+      }
+    }
+    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    if (t == 0) s.warp_m[warp][query] = largest;
+    rows.n_keys[half] = n_keys;
+    if (is_nan[half]) raise_flag(a.flags, query_of(a, query).row);
+  }
+  __syncthreads();
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = g + 8 * half;
+    int m = kUnseen;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) m = max(m, s.warp_m[w][query]);
+    rows.m[half] = m;
+    int r_sum = 0;
+    u32 largest = 0;
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        const int key = warp_key + 8 * tile + 2 * t + i % 2;
+        const int below = exponent[tile][i] - m;
+        float weight = 0.0f;
+        if (key < rows.n_keys[half] && below >= nc1::kExponentFloor) {
+          weight = (p[tile][i] * value_scales[first_key + key]) * format::pow2(below);
+          r_sum += format::rne(p[tile][i], format::pow2(nc1::kSumBits + below));
+        }
+        p[tile][i] = weight;
+        largest = max(largest, format::float_bits(weight));
+      }
+    }
+#pragma unroll
+    for (int apart = 1; apart < 4; apart *= 2) {
+      r_sum += __shfl_xor_sync(kAllLanes, r_sum, apart);
+      largest = max(largest, __shfl_xor_sync(kAllLanes, largest, apart));
+    }
+    if (t == 0) {
+      s.warp_r[warp][query] = r_sum;
+      s.warp_w[warp][query] = largest;
+    }
+  }
+  __syncthreads();
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = g + 8 * half;
+    int r = 0;
+    u32 w_bits = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      r += s.warp_r[w][query];
+      w_bits = max(w_bits, s.warp_w[w][query]);
+    }
+    const float largest = format::bits_float(w_bits);
+    const bool is_seen = largest >= nc1::kTinyWeight;
+    const float inverse = is_seen ? format::div_rn(static_cast<float>(nc1::kProbabilityMax), largest) : 0.0f;
+    rows.r[half] = r;
+    rows.e[half] = is_seen ? format::div_rn(largest, static_cast<float>(nc1::kProbabilityMax)) : 0.0f;
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+      const int u0 = is_seen ? format::rne(p[tile][2 * half], inverse) : 0;
+      const int u1 = is_seen ? format::rne(p[tile][2 * half + 1], inverse) : 0;
+      const int key = warp_key + 8 * tile + 2 * t;
+      *reinterpret_cast<char2*>(&s.u_high[query][key]) =
+          make_char2(static_cast<char>(u0 >> 3), static_cast<char>(u1 >> 3));
+      *reinterpret_cast<char2*>(&s.u_low[query][key]) =
+          make_char2(static_cast<char>(u0 & 7), static_cast<char>(u1 & 7));
+    }
+  }
+  return rows;
+}
+
+// A of the tile's rows for the eight dimensions of this fragment.
+__device__ inline void weigh_values(const AttentionArgs& a, const Shared& s,
+                                    const std::int8_t* values /* of the split */, int first_dim, int (&sums)[4]) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  int high[4] = {}, low[4] = {};
+#pragma unroll
+  for (int step = 0; step < kSplit / 32; ++step) {
+    const auto plane = [&](const std::int8_t(&u)[kQueries][kPlaneStride], u32(&out)[4]) {
+      out[0] = *reinterpret_cast<const u32*>(&u[g][32 * step + 4 * t]);
+      out[1] = *reinterpret_cast<const u32*>(&u[g + 8][32 * step + 4 * t]);
+      out[2] = *reinterpret_cast<const u32*>(&u[g][32 * step + 16 + 4 * t]);
+      out[3] = *reinterpret_cast<const u32*>(&u[g + 8][32 * step + 16 + 4 * t]);
+    };
+    u32 u_high[4], u_low[4];
+    plane(s.u_high, u_high);
+    plane(s.u_low, u_low);
+    // Four keys of an element lie together: a word is what a fragment wants.
+    const u32* words =
+        reinterpret_cast<const u32*>(values) + static_cast<std::size_t>(8 * step + t) * a.head_dim + first_dim + g;
+    const u32 v0 = words[0], v1 = words[4 * static_cast<std::size_t>(a.head_dim)];
+    mma_s8(high, u_high, v0, v1);
+    mma_s8(low, u_low, v0, v1);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = 8 * high[i] + low[i];
+}
+
+}  // namespace nibble::kernels::cuda

@@ -1,0 +1,365 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "format/contract_math.h"
+#include "kernels/cuda/buffers.h"
+#include "kernels/cuda/canary.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/step.h"
+#include "kernels/cuda/weights.h"
+#include "kernels/optional_backends.h"
+
+namespace nibble::kernels::cuda {
+namespace {
+
+constexpr int kTileQueries = 16;
+constexpr std::size_t kMaxPartialBytes = std::size_t{64} << 20;
+constexpr std::size_t kReserve = std::size_t{256} << 20;  // for graphs, sums of attention and what rounding up costs
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(Device device, bool use_graphs, bool use_tensor_cores)
+      : device_(std::move(device)), loader_(stream_, use_tensor_cores), step_(stream_, use_graphs) {}
+
+  std::string_view name() const override { return "cuda"; }
+  std::string description() const override { return "cuda " + device_.description(); }
+
+  Status admit(const MemoryNeed& need) override;
+  std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
+  std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
+  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override { return loader_.linear(weights); }
+  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+    return loader_.embedding(table);
+  }
+  std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
+    return make_quantized_input(max_rows, n_in, stream_);
+  }
+  std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
+    return std::make_unique<CudaKvCache>(shape, stream_);
+  }
+  std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
+
+  void begin_step(int n_flags) override { step_.begin(n_flags); }
+  std::span<const std::uint8_t> end_step() override { return step_.end(); }
+
+  void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
+  void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;
+  void prepare_input(const float* x, int n_rows, LinearInput& input) override;
+  void linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) override;
+  void linears(const LinearInput& input, std::span<const LinearCall> calls) override;
+  void rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) override;
+  void store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) override;
+  void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                 float* out) override;
+  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void add(float* x, const float* y, std::size_t n) override;
+  void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
+  void read(const float* source, std::span<float> destination) override;
+
+  void add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps, float* normed,
+                      LinearInput& input) override;
+  void rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                     const RopeTable& table) override;
+  void attention_input(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                       float* out, LinearInput& input) override;
+  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) override;
+
+ private:
+  const DeviceRow* stage_rows(std::span<const TokenRow> rows);
+  RopeArgs rope_args(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table);
+  StoreKvArgs kv_args(float* k, const float* v, std::span<const TokenRow> rows, int layer);
+  void record_attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                        float* out, CudaLinearInput* input);
+  std::int32_t* partial_sums(std::size_t bytes);
+  template <typename Args>
+  void record(const char* name, const Args& args, std::array<int, 4> shape) {
+    NIBBLE_CHECK(step_.is_open(), "an op outside of a step");
+    step_.record(name, args, shape);
+  }
+
+  Device device_;
+  Stream stream_;
+  WeightLoader loader_;
+  Step step_;
+  std::vector<DeviceRow> rows_;  // scratch
+  DeviceMemory partial_;         // of attention; grows
+  PinnedMemory answers_{0};      // what read() brings; grows
+};
+
+Status CudaBackend::admit(const MemoryNeed& need) {
+  std::size_t free = 0, total = 0;
+  must(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return check_fits(need, free > kReserve ? free - kReserve : 0, total, device_.name);
+}
+
+std::unique_ptr<Buffer> CudaBackend::make_vector(std::span<const float> values) {
+  auto buffer = std::make_unique<CudaBuffer>(
+      must_allocate(values.size_bytes(), fmt::format("{} floats", values.size())), values.size());
+  loader_.uploader().upload(buffer->data(), std::as_bytes(values));
+  return buffer;
+}
+
+std::unique_ptr<RopeTable> CudaBackend::make_rope_table(std::span<const float> cos_sin, int rotary_dim,
+                                                        bool interleaved) {
+  NIBBLE_CHECK(rotary_dim > 0 && rotary_dim % 2 == 0 && cos_sin.size() % rotary_dim == 0,
+               "a rope table has whole rows");
+  auto table = std::make_unique<CudaRopeTable>();
+  table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
+  table->rotary_dim = rotary_dim;
+  table->interleaved = interleaved;
+  table->cos_sin = must_allocate(cos_sin.size_bytes(), "a rope table");
+  loader_.uploader().upload(table->cos_sin.as<void>(), std::as_bytes(cos_sin));
+  return table;
+}
+
+const DeviceRow* CudaBackend::stage_rows(std::span<const TokenRow> rows) {
+  rows_.clear();
+  for (const TokenRow& row : rows) {
+    DeviceRow device_row;
+    if (row.cache != nullptr) device_row = static_cast<const CudaKvCache&>(*row.cache).device_row();
+    device_row.pos = row.pos;
+    rows_.push_back(device_row);
+  }
+  return step_.stage(std::span<const DeviceRow>(rows_));
+}
+
+void CudaBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
+  const Rows& rows = static_cast<const CudaEmbedding&>(table).table->rows;
+  const int n = static_cast<int>(tokens.size());
+  record("embed", EmbedArgs{rows, step_.stage(tokens), n, out}, {n, rows.n_in, 1, 1});
+}
+
+void CudaBackend::rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) {
+  AddNormArgs args;
+  args.x = const_cast<float*>(x);  // written only where y is added
+  args.weight = weight;
+  args.normed = out;
+  args.n_rows = n_rows;
+  args.dim = dim;
+  args.eps = eps;
+  record("rms_norm", args, {n_rows, dim, 1, 1});
+}
+
+void CudaBackend::add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps,
+                                 float* normed, LinearInput& input) {
+  auto& in = static_cast<CudaLinearInput&>(input);
+  in.n_rows = n_rows;
+  in.x = normed;
+  record("add_norm_input",
+         AddNormArgs{x, y, weight, normed, in.quantized, step_.flags(in.first_flag), n_rows, dim, eps},
+         {n_rows, dim, 1, 1});
+}
+
+void CudaBackend::prepare_input(const float* x, int n_rows, LinearInput& input) {
+  auto& in = static_cast<CudaLinearInput&>(input);
+  in.n_rows = n_rows;
+  in.x = x;
+  record("prepare_input", QuantizeArgs{x, in.quantized, step_.flags(in.first_flag), n_rows, in.n_in},
+         {n_rows, in.n_in, 1, 1});
+}
+
+void CudaBackend::linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) {
+  const LinearCall call{&weights, bias, out};
+  linears(input, {&call, 1});
+}
+
+// Layers of NVFP4 weights that share the input are one launch.
+void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
+  const auto& in = static_cast<const CudaLinearInput&>(input);
+  Nvfp4LinearArgs together;
+  together.input = {in.quantized.h, in.quantized.d_columns, in.n_rows, in.n_in, in.quantized.d_stride};
+  together.n_segments = 0;
+  int n_together = 0;  // outputs
+  const auto launch_together = [&] {
+    if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});
+    together.n_segments = n_together = 0;
+  };
+  for (const LinearCall& call : calls) {
+    NIBBLE_CHECK(in.n_in == call.weights->n_in, "a linear layer and its input differ in width");
+    const auto& form = static_cast<const CudaLinear&>(*call.weights).form;
+    const auto* nvfp4 = std::get_if<DeviceNvfp4>(&form);
+    const int n_out = call.weights->n_out;
+    if (nvfp4 == nullptr) {
+      const Rows& rows = std::get<std::shared_ptr<const DeviceRows>>(form)->rows;
+      record("linear_rows", LinearRowsArgs{rows, in.quantized, in.x, call.bias, call.out, in.n_rows},
+             {in.n_rows, n_out, in.n_in, 1});
+    } else if (nvfp4->weights.packed == nullptr) {
+      record("linear_nvfp4_exact", LinearNvfp4Args{nvfp4->rows, in.quantized, call.bias, call.out, in.n_rows},
+             {in.n_rows, n_out, in.n_in, 1});
+    } else {
+      if (together.n_segments == kNvfp4MaxSegments) launch_together();
+      together.segments[together.n_segments++] = {nvfp4->weights, call.bias, call.out, n_out};
+      n_together += n_out;
+    }
+  }
+  launch_together();
+}
+
+RopeArgs CudaBackend::rope_args(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows,
+                                const RopeTable& table) {
+  const auto* cos_sin = static_cast<const CudaRopeTable&>(table).cos_sin.as<float>();
+  return {x,       stage_rows(rows), cos_sin,          static_cast<int>(rows.size()),
+          n_heads, head_dim,         table.rotary_dim, table.interleaved};
+}
+
+void CudaBackend::rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) {
+  record("rope", rope_args(x, n_heads, head_dim, rows, table), {static_cast<int>(rows.size()), n_heads, head_dim, 1});
+}
+
+void CudaBackend::store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) {
+  record("store_kv", RopeStoreKvArgs{{}, kv_args(const_cast<float*>(k), v, rows, layer)},  // k is not written
+         {static_cast<int>(rows.size()), rows[0].cache->shape.n_kv_heads, rows[0].cache->shape.head_dim, layer});
+}
+
+void CudaBackend::rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows,
+                                int layer, const RopeTable& table) {
+  const int head_dim = rows[0].cache->shape.head_dim;
+  record("rope_store_kv", RopeStoreKvArgs{rope_args(q, n_heads, head_dim, rows, table), kv_args(k, v, rows, layer)},
+         {static_cast<int>(rows.size()), n_heads, head_dim, layer});
+}
+
+StoreKvArgs CudaBackend::kv_args(float* k, const float* v, std::span<const TokenRow> rows, int layer) {
+  const KvShape& shape = rows[0].cache->shape;
+  return {k,    v, stage_rows(rows), step_.flags(0), static_cast<int>(rows.size()), shape.n_kv_heads, shape.head_dim,
+          layer};
+}
+
+std::int32_t* CudaBackend::partial_sums(std::size_t bytes) {
+  if (partial_.size() < bytes) {
+    stream_.wait();
+    partial_ = DeviceMemory();  // first, so that both need not fit
+    partial_ = must_allocate(bytes, "sums of attention");
+  }
+  return partial_.as<std::int32_t>();
+}
+
+void CudaBackend::attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                            float* out) {
+  record_attention(q, rows, layer, shape, out, nullptr);
+}
+
+void CudaBackend::attention_input(const float* q, std::span<const TokenRow> rows, int layer,
+                                  const AttentionShape& shape, float* out, LinearInput& input) {
+  const bool whole_blocks = shape.head_dim % kBlockColumns == 0;
+  record_attention(q, rows, layer, shape, out, whole_blocks ? static_cast<CudaLinearInput*>(&input) : nullptr);
+  if (!whole_blocks) prepare_input(out, static_cast<int>(rows.size()), input);
+}
+
+// Fills `input`, if it is not null, with the quantized output.
+void CudaBackend::record_attention(const float* q, std::span<const TokenRow> rows, int layer,
+                                   const AttentionShape& shape, float* out, CudaLinearInput* input) {
+  const int n = static_cast<int>(rows.size()), group = shape.n_heads / shape.n_kv_heads;
+  const bool one_cache = std::ranges::all_of(rows, [&](const TokenRow& row) { return row.cache == rows[0].cache; });
+  const int last = std::ranges::max(rows, {}, &TokenRow::pos).pos;
+  AttentionArgs args;
+  args.q = q;
+  args.out = out;
+  args.rows = stage_rows(rows);
+  args.flags = step_.flags(0);
+  if (input != nullptr) {
+    input->n_rows = n;
+    input->x = out;
+    args.quantized = input->quantized;
+    args.input_flags = step_.flags(input->first_flag);
+  }
+  args.n_rows = n;
+  args.n_heads = shape.n_heads;
+  args.n_kv_heads = shape.n_kv_heads;
+  args.head_dim = shape.head_dim;
+  args.layer = layer;
+  // Section 7, step 3.
+  args.score_scale = (shape.scale * format::kLog2E) / static_cast<float>(shape.head_dim & -shape.head_dim);
+  args.score_limit = 0x1p20F / args.score_scale;
+  args.rows_per_tile = one_cache ? std::max(1, kTileQueries / group) : 1;
+
+  // Few tiles of long sequences leave most of the GPU idle: then each split is
+  // a thread block. The number of splits is rounded up to a power of two, so
+  // that a step can be replayed while the sequence grows.
+  const int n_splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(last / kSplit + 1)));
+  const std::int64_t parts = (group + kTileQueries - 1) / kTileQueries;
+  const std::int64_t tiles = std::int64_t{(n + args.rows_per_tile - 1) / args.rows_per_tile} * shape.n_kv_heads * parts;
+  const std::size_t bytes =
+      static_cast<std::size_t>(n) * shape.n_heads * n_splits * partial_ints(shape.head_dim) * sizeof(std::int32_t);
+  if (n_splits > 1 && tiles < 2 * device_.n_multiprocessors && bytes <= kMaxPartialBytes) {
+    args.n_splits = n_splits;
+    args.partial = partial_sums(bytes);
+  }
+  record("attention", args, {n, shape.n_heads, shape.head_dim, last + 1});
+}
+
+void CudaBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  constexpr std::size_t kRow = std::size_t{1} << 20;  // the kernel counts in rows
+  for (std::size_t first = 0; first < n; first += kRow) {
+    const auto width = static_cast<int>(std::min(kRow, n - first));
+    SiluArgs args;
+    args.gate = gate + first;
+    args.up = up + first;
+    args.out = out + first;
+    args.n_rows = 1;
+    args.dim = width;
+    record("silu_mul", args, {1, width, 1, 1});
+  }
+}
+
+void CudaBackend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                                 LinearInput& input) {
+  auto& in = static_cast<CudaLinearInput&>(input);
+  in.n_rows = n_rows;
+  in.x = out;
+  record("silu_mul_input", SiluArgs{gate, up, out, in.quantized, step_.flags(in.first_flag), n_rows, dim},
+         {n_rows, dim, 1, 1});
+}
+
+void CudaBackend::add(float* x, const float* y, std::size_t n) {
+  record("add", AddArgs{x, y, static_cast<std::int64_t>(n)}, {static_cast<int>(n), 1, 1, 1});
+}
+
+void CudaBackend::add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) {
+  const int n = static_cast<int>(indices.size());
+  record("add_rows", AddRowsArgs{x, y, step_.stage(indices), out, n, dim}, {n, dim, 1, 1});
+}
+
+// Through pinned memory: the driver's own way for pageable memory is slower and waits more often.
+void CudaBackend::read(const float* source, std::span<float> destination) {
+  NIBBLE_CHECK(!step_.is_open(), "read() inside of a step");
+  if (answers_.size() < destination.size_bytes()) answers_ = PinnedMemory(destination.size_bytes());
+  must(cudaMemcpyAsync(answers_.data(), source, destination.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+       "cudaMemcpyAsync", fmt::format("{} floats to the host", destination.size()));
+  stream_.wait();
+  std::memcpy(destination.data(), answers_.data(), destination.size_bytes());
+}
+
+}  // namespace
+}  // namespace nibble::kernels::cuda
+
+namespace nibble::kernels {
+
+std::string why_no_cuda() {
+  const auto device = cuda::find_device();
+  return device.ok() ? "" : device.error().message;
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options) {
+  auto device = cuda::find_device();
+  if (!device.ok()) {
+    Error error = std::move(device).error();
+    error.message = "the cuda backend cannot be used here: " + error.message;
+    return error;
+  }
+  NIBBLE_TRY(cuda::check_tensor_cores(*device, cuda::Stream()));
+  auto backend = std::make_unique<cuda::CudaBackend>(*device, options.cuda_graphs, options.cuda_tensor_cores);
+  NIBBLE_TRY(cuda::check_digest(*device, *backend));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace nibble::kernels

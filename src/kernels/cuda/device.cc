@@ -1,0 +1,162 @@
+#include "kernels/cuda/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cuda/kernels.h"
+
+namespace nibble::kernels::cuda {
+namespace {
+
+constexpr int kOldestMajor = 8;
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+std::string version(int v) {
+  return fmt::format("{}.{}", v / 1000, v % 1000 / 10);
+}
+
+std::string current_device() {
+  int index = 0;
+  cudaDeviceProp properties{};
+  if (cudaGetDevice(&index) != cudaSuccess || cudaGetDeviceProperties(&properties, index) != cudaSuccess) {
+    return "no device";
+  }
+  return fmt::format("{} (device {})", properties.name, index);
+}
+
+Error unusable(std::string message, std::string found, std::string expected, std::string hint) {
+  return Error{.message = std::move(message),
+               .found = std::move(found),
+               .expected = std::move(expected),
+               .hint = std::move(hint)};
+}
+
+// The runtime gives one status for a missing and for an old driver; its version tells them apart.
+Error no_devices(cudaError_t status) {
+  int driver = 0, runtime = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
+  const std::string wanted = fmt::format("a driver for CUDA {}", version(runtime));
+  if (driver == 0) {
+    return unusable("there is no NVIDIA driver", "no libcuda.so.1", wanted, "install the NVIDIA driver");
+  }
+  if (status == cudaErrorInsufficientDriver) {
+    return unusable(fmt::format("the NVIDIA driver is too old: it knows CUDA {}", version(driver)), version(driver),
+                    wanted, "update the NVIDIA driver");
+  }
+  return unusable(fmt::format("there is no NVIDIA GPU to be seen ({})", cudaGetErrorString(status)),
+                  cudaGetErrorName(status), "a GPU of compute capability 8.0 or newer",
+                  "look at nvidia-smi and at CUDA_VISIBLE_DEVICES");
+}
+
+}  // namespace
+
+std::string Device::description() const {
+  return fmt::format("{}, sm_{}{}, {} multiprocessors, {:.1f} GiB", name, major, minor, n_multiprocessors,
+                     static_cast<double>(memory) / kGiB);
+}
+
+Result<Device> find_device() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) return no_devices(status == cudaSuccess ? cudaErrorNoDevice : status);
+  cudaDeviceProp p{};
+  if (const cudaError_t e = cudaGetDeviceProperties(&p, 0); e != cudaSuccess) return no_devices(e);
+  const Device device{0, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem};
+  if (p.major < kOldestMajor) {
+    return unusable(fmt::format("{} is too old for nibble's kernels", device.description()),
+                    fmt::format("compute capability {}.{}", p.major, p.minor), "8.0 or newer (Ampere, 2020)", "");
+  }
+  if (const cudaError_t e = cudaSetDevice(0); e != cudaSuccess) return cuda_error("cudaSetDevice", "device 0", e);
+  // A binary holds machine code for the architectures that it was built for; a kernel of ours answers for all.
+  if (const cudaError_t e = probe_kernel_image(); e != cudaSuccess) {
+    return unusable(fmt::format("this binary has no kernels for {}", device.description()), cudaGetErrorName(e),
+                    fmt::format("kernels for sm_{}{}", p.major, p.minor),
+                    fmt::format("build with -DNIBBLE_CUDA_ARCHITECTURES={}{}", p.major, p.minor));
+  }
+  return device;
+}
+
+Error cuda_error(const std::string& call, const std::string& what, cudaError_t status) {
+  return Error{.message = fmt::format("{} failed on {}: {}", call, current_device(), cudaGetErrorString(status)),
+               .found = fmt::format("{} ({})", cudaGetErrorName(status), what),
+               .hint = "'nibble doctor' says what this machine has; --backend cpu gives the same answer"};
+}
+
+void must(cudaError_t status, const char* call, const std::string& what) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  check_failed(__FILE__, __LINE__, call, cuda_error(call, what, status).to_string().c_str());
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+Result<DeviceMemory> DeviceMemory::allocate(std::size_t bytes, const std::string& what) {
+  DeviceMemory memory;
+  const cudaError_t status = cudaMalloc(&memory.data_, std::max<std::size_t>(bytes, 1));
+  if (status == cudaSuccess) {
+    memory.size_ = bytes;
+    return memory;
+  }
+  cudaGetLastError();  // an allocation that does not fit leaves the device usable
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  Error error = cuda_error("cudaMalloc", fmt::format("{} bytes for {}", bytes, what), status);
+  error.expected = fmt::format("{} bytes free; {} of {} are", bytes, free, total);
+  return error;
+}
+
+DeviceMemory must_allocate(std::size_t bytes, const std::string& what) {
+  auto memory = DeviceMemory::allocate(bytes, what);
+  if (!memory.ok()) check_failed(__FILE__, __LINE__, "cudaMalloc", memory.error().to_string().c_str());
+  return std::move(*memory);
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : size_(bytes) {
+  must(cudaMallocHost(&data_, std::max<std::size_t>(bytes, 1)), "cudaMallocHost", fmt::format("{} bytes", bytes));
+}
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+Stream::Stream() {
+  must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+Stream::~Stream() {
+  cudaStreamDestroy(stream_);
+}
+void Stream::wait() const {
+  must(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+Uploader::Uploader(const Stream& stream) : stream_(stream) {
+  for (Piece& piece : pieces_) {
+    must(cudaEventCreateWithFlags(&piece.travelled, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+}
+Uploader::~Uploader() {
+  for (const Piece& piece : pieces_) cudaEventDestroy(piece.travelled);
+}
+
+void Uploader::upload(void* destination, std::span<const std::byte> source) {
+  auto* to = static_cast<std::byte*>(destination);
+  while (!source.empty()) {
+    const std::span<const std::byte> part = source.first(std::min(source.size(), kPieceBytes));
+    const Piece& piece = pieces_[next_];
+    next_ = (next_ + 1) % kPieces;
+    must(cudaEventSynchronize(piece.travelled), "cudaEventSynchronize");
+    std::memcpy(piece.memory.data(), part.data(), part.size());
+    must(cudaMemcpyAsync(to, piece.memory.data(), part.size(), cudaMemcpyHostToDevice, stream_.get()),
+         "cudaMemcpyAsync", fmt::format("{} bytes to the device", part.size()));
+    must(cudaEventRecord(piece.travelled, stream_.get()), "cudaEventRecord");
+    to += part.size();
+    source = source.subspan(part.size());
+  }
+}
+
+}  // namespace nibble::kernels::cuda

@@ -1,0 +1,120 @@
+// The GPU: what it is, why it cannot be used, how its errors read, and its memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace nibble::kernels::cuda {
+
+struct Device {
+  int index = 0;
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int n_multiprocessors = 0;
+  std::size_t memory = 0;
+
+  std::string description() const;  // "NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB"
+};
+
+// The first visible device, or why none can be used: no driver, too old a driver, no GPU, too old a GPU, none of ours.
+Result<Device> find_device();
+
+// The sentence of a failed call: what was called, on what, and what the runtime says.
+Error cuda_error(const std::string& call, const std::string& what, cudaError_t status);
+
+// Calls that fail only by a fault of ours or of the machine: the program cannot go on.
+void must(cudaError_t status, const char* call, const std::string& what = {});
+
+// Memory of the device. Empty after a move.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~DeviceMemory();
+
+  // Refuses with what is wanted and what is free. `what` names the use: "weights of blk.0.ffn_up.weight".
+  static Result<DeviceMemory> allocate(std::size_t bytes, const std::string& what);
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Memory that was admitted before: a failure is not outside data.
+DeviceMemory must_allocate(std::size_t bytes, const std::string& what);
+
+// Host memory that the device reads and writes on its own.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes);
+  PinnedMemory(PinnedMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~PinnedMemory();
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  std::size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class Stream {
+ public:
+  Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+  cudaStream_t get() const { return stream_; }
+  void wait() const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// From pageable memory, such as a mapped file, through pinned pieces: one is filled while another travels.
+class Uploader {
+ public:
+  explicit Uploader(const Stream& stream);
+  Uploader(const Uploader&) = delete;
+  Uploader& operator=(const Uploader&) = delete;
+  ~Uploader();
+  // The source may go when this returns; the copy is complete when the stream gets there.
+  void upload(void* destination, std::span<const std::byte> source);
+
+ private:
+  static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+  static constexpr int kPieces = 3;
+  struct Piece {
+    PinnedMemory memory{kPieceBytes};
+    cudaEvent_t travelled = nullptr;
+  };
+  const Stream& stream_;
+  Piece pieces_[kPieces];
+  int next_ = 0;
+};
+
+}  // namespace nibble::kernels::cuda

@@ -1,0 +1,109 @@
+// What several kernels share: reductions in the order of the contract, a11 of a block, the Hadamard butterfly.
+#pragma once
+
+#include "format/contract_math.h"
+#include "format/half.h"
+#include "format/nc1.h"
+#include "kernels/cuda/kernels.h"
+
+namespace nibble::kernels::cuda {
+
+using format::u32;
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ inline void raise_flag(const Flags& flags, int row) {
+  const int i = flags.first + row;
+  if (i < flags.count) flags.flags[i] = 1;
+}
+
+// Section 5, by a thread block whose first 256 threads bring a chain each. All threads get the sum.
+__device__ inline float reduce_lanes(float lane) {
+  __shared__ float lanes[format::nc1::kReduceLanes];
+  const int t = static_cast<int>(threadIdx.x);
+  if (t < format::nc1::kReduceLanes) lanes[t] = lane;
+  __syncthreads();
+  for (int half = format::nc1::kReduceLanes / 2; half >= kWarp; half /= 2) {
+    if (t < half) lanes[t] = lanes[t] + lanes[t + half];
+    __syncthreads();
+  }
+  if (t < kWarp) {
+    float sum = lanes[t];
+    for (int half = kWarp / 2; half > 0; half /= 2) sum = sum + __shfl_down_sync(kAllLanes, sum, half);
+    if (t == 0) lanes[0] = sum;
+  }
+  __syncthreads();
+  return lanes[0];
+}
+
+// The scale of values whose largest magnitude has these bits, quantized to at most `max` (sections 3 and 7).
+struct Quantizer {
+  float inverse;
+  float scale;
+  bool is_nonfinite;
+};
+__device__ inline Quantizer quantizer(u32 max_bits, float max) {
+  const float largest = format::bits_float(max_bits);
+  if (format::is_nonfinite(largest)) return {0.0f, format::bits_float(0x7FC00000u), true};
+  if (largest < format::nc1::kTiny) return {0.0f, 0.0f, false};
+  return {format::div_rn(max, largest), format::div_rn(largest, max), false};
+}
+__device__ inline int quantize(float x, const Quantizer& by) {
+  return by.inverse == 0.0f ? 0 : format::rne(x, by.inverse);
+}
+
+// The elements of a block that a lane quantizes: this one and the one a group of 16 further, which are neighbours in
+// the order of linear_nvfp4.h.
+__device__ inline int first_element_of_lane() {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  return lane / 16 * 32 + lane % 16;
+}
+
+// a11 of one block by one warp: each lane brings its two elements, zeros beyond the row's end. True if all are finite.
+__device__ inline bool quantize_block(float first, float second, const Quantized& out, std::size_t row, int n_blocks,
+                                      int block) {
+  const u32 bits = max(format::abs_bits(first), format::abs_bits(second));
+  const Quantizer by = quantizer(__reduce_max_sync(kAllLanes, bits), static_cast<float>(format::nc1::kActivationMax));
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, element = first_element_of_lane();
+  const int a = quantize(first, by), b = quantize(second, by);
+  const std::size_t at = row * n_blocks + block;
+  std::int16_t* q = out.q + at * kBlockColumns + element;
+  q[0] = static_cast<std::int16_t>(a);
+  q[16] = static_cast<std::int16_t>(b);
+  __half2* h = reinterpret_cast<__half2*>(out.h + row * out.h_stride + block * kBlockColumns);
+  h[lane] = __halves2half2(__int2half_rn(a), __int2half_rn(b));
+  if (lane == 0) {
+    out.d[at] = by.scale;
+    out.d_columns[static_cast<std::size_t>(block) * out.d_stride + row] = by.scale;
+  }
+  return !by.is_nonfinite;
+}
+
+__host__ __device__ constexpr int hadamard_size(int head_dim) {
+  return head_dim & -head_dim;
+}
+
+// The unnormalized butterfly in consecutive blocks of `size`, by the lanes of one warp, in shared memory.
+__device__ inline void hadamard(float* x, int n, int size) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int stride = 1; stride < size; stride *= 2) {
+    __syncwarp();
+    for (int pair = lane; pair < n / 2; pair += kWarp) {
+      const int i = pair / stride * 2 * stride + pair % stride;
+      const float a = x[i], b = x[i + stride];
+      x[i] = a + b;
+      x[i + stride] = a - b;
+    }
+  }
+  __syncwarp();
+}
+
+// The quantizer of a vector that one warp holds in shared memory.
+__device__ inline Quantizer quantizer_of(const float* x, int n, int max) {
+  u32 bits = 0;
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < n; i += kWarp) bits = ::max(bits, format::abs_bits(x[i]));
+  return quantizer(__reduce_max_sync(kAllLanes, bits), static_cast<float>(max));
+}
+
+}  // namespace nibble::kernels::cuda

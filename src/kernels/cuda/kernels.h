@@ -1,0 +1,293 @@
+// The kernels of this backend as the host sees them: plain structs in, one
+// launch function each. Every struct is the whole truth about its launch, so
+// that equal structs in equal order may be replayed as one graph.
+//
+// All pointers are device memory unless a comment says otherwise. Shapes as in
+// kernels/backend.h; arithmetic as in docs/contract.md, whose section each
+// kernel names.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace nibble::kernels::cuda {
+
+constexpr int kBlockColumns = 64;  // of a block of a11
+
+constexpr int padded_columns(int n) {
+  return (n + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
+}
+
+// Where a kernel reports rows that met a non-finite value: row i raises
+// flags[first + i], if there are so many.
+struct Flags {
+  std::uint8_t* flags = nullptr;
+  int count = 0;
+  int first = 0;
+  bool operator==(const Flags&) const = default;
+};
+
+// The integers of a11 (section 3) of a matrix [n_rows, n_in], rows padded with
+// zeros to whole blocks, twice: as int16 and, for tensor cores, as f16 in the
+// order of linear_nvfp4.h.
+struct Quantized {
+  std::int16_t* q = nullptr;   // [n_rows, padded_columns(n_in)]
+  float* d = nullptr;          // [n_rows, padded_columns(n_in) / 64]
+  std::uint16_t* h = nullptr;  // f16 [n_rows, h_stride]
+  float* d_columns = nullptr;  // [h_stride / 64, d_stride]
+  int h_stride = 0;
+  int d_stride = 0;
+  bool operator==(const Quantized&) const = default;
+};
+
+// --- elementwise.cu ---
+
+enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8 };
+
+// Rows of weights as they lie on the device. kQ8: codes apart from their f16
+// scales.
+struct Rows {
+  RowFormat format = RowFormat::kF32;
+  int n_out = 0;
+  int n_in = 0;
+  int stride = 0;                         // elements from one row to the next
+  const void* values = nullptr;           // [n_out, stride]: f32, f16, bf16 or int8
+  const std::uint16_t* scales = nullptr;  // kQ8: f16 [n_out, n_in / 32]
+  const std::uint8_t* units = nullptr;    // kF16, kBF16: exponent of a block's
+                                          // unit + 127, [n_out, n_blocks]
+  bool operator==(const Rows&) const = default;
+};
+
+struct EmbedArgs {
+  Rows table;
+  const std::int32_t* tokens = nullptr;  // [n_rows]
+  int n_rows = 0;
+  float* out = nullptr;  // [n_rows, n_in]
+  bool operator==(const EmbedArgs&) const = default;
+};
+
+// x += y (if y), normed = rms_norm(x), quantized = a11(normed) (if
+// quantized.q). Section 5.
+struct AddNormArgs {
+  float* x = nullptr;        // [n_rows, dim]
+  const float* y = nullptr;  // or null
+  const float* weight = nullptr;
+  float* normed = nullptr;
+  Quantized quantized;
+  Flags flags;
+  int n_rows = 0;
+  int dim = 0;
+  float eps = 0;
+  bool operator==(const AddNormArgs&) const = default;
+};
+
+// quantized = a11(x).
+struct QuantizeArgs {
+  const float* x = nullptr;  // [n_rows, dim]
+  Quantized quantized;
+  Flags flags;
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const QuantizeArgs&) const = default;
+};
+
+// out = silu(gate) * up, quantized = a11(out) (if quantized.q). Section 6.
+struct SiluArgs {
+  const float* gate = nullptr;
+  const float* up = nullptr;
+  float* out = nullptr;  // may be gate or up
+  Quantized quantized;
+  Flags flags;
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const SiluArgs&) const = default;
+};
+
+// x += y.
+struct AddArgs {
+  float* x = nullptr;
+  const float* y = nullptr;
+  std::int64_t n = 0;
+  bool operator==(const AddArgs&) const = default;
+};
+
+// out[i] = x[indices[i]] + y[indices[i]].
+struct AddRowsArgs {
+  const float* x = nullptr;
+  const float* y = nullptr;
+  const std::int32_t* indices = nullptr;
+  float* out = nullptr;
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const AddRowsArgs&) const = default;
+};
+
+cudaError_t launch(const EmbedArgs& args, cudaStream_t stream);
+cudaError_t launch(const AddNormArgs& args, cudaStream_t stream);
+cudaError_t launch(const QuantizeArgs& args, cudaStream_t stream);
+cudaError_t launch(const SiluArgs& args, cudaStream_t stream);
+cudaError_t launch(const AddArgs& args, cudaStream_t stream);
+cudaError_t launch(const AddRowsArgs& args, cudaStream_t stream);
+
+// --- linear_rows.cu, linear_nvfp4_exact.cu: section 4 ---
+
+struct LinearRowsArgs {
+  Rows weights;
+  Quantized input;
+  const float* x = nullptr;  // kF32: [n_rows, n_in], not quantized
+  const float* bias = nullptr;
+  float* out = nullptr;  // [n_rows, n_out]
+  int n_rows = 0;
+  bool operator==(const LinearRowsArgs&) const = default;
+};
+
+// NVFP4 as the file has it.
+struct Nvfp4Rows {
+  int n_out = 0;
+  int n_in = 0;
+  const std::uint8_t* codes = nullptr;   // [n_out, n_in / 2]
+  const std::uint8_t* scales = nullptr;  // [n_out, n_in / 16]
+  float g = 0;                           // tensor_scale * 2^-10
+  bool operator==(const Nvfp4Rows&) const = default;
+};
+
+// The sum of a block in 64-bit integers: right for every block, certified or
+// not.
+struct LinearNvfp4Args {
+  Nvfp4Rows weights;
+  Quantized input;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int n_rows = 0;
+  bool operator==(const LinearNvfp4Args&) const = default;
+};
+
+cudaError_t launch(const LinearRowsArgs& args, cudaStream_t stream);
+cudaError_t launch(const LinearNvfp4Args& args, cudaStream_t stream);
+
+// --- repack.cu: at load ---
+
+// Blocks of 34 bytes to codes and scales; found_bad becomes non-zero if a scale
+// is not finite.
+struct SplitQ8Args {
+  const std::uint8_t* blocks = nullptr;
+  std::int8_t* codes = nullptr;
+  std::uint16_t* scales = nullptr;
+  std::int64_t n_blocks = 0;
+  int* found_bad = nullptr;
+};
+// units of every block of a matrix of 16-bit rows; found_bad becomes non-zero
+// if a value is not finite.
+struct RowUnitsArgs {
+  Rows rows;
+  std::uint8_t* units = nullptr;
+  int* found_bad = nullptr;
+};
+struct CheckFiniteArgs {
+  const float* values = nullptr;
+  std::int64_t n = 0;
+  int* found_bad = nullptr;
+};
+
+cudaError_t launch(const SplitQ8Args& args, cudaStream_t stream);
+cudaError_t launch(const RowUnitsArgs& args, cudaStream_t stream);
+cudaError_t launch(const CheckFiniteArgs& args, cudaStream_t stream);
+
+// --- canary.cu ---
+
+struct TensorCoreArgs {
+  int n_tiles = 0;
+  int* n_wrong = nullptr;  // sums that are not exact, added to
+};
+cudaError_t launch(const TensorCoreArgs& args, cudaStream_t stream);
+
+// Whether this binary has machine code for the current device.
+cudaError_t probe_kernel_image();
+
+// --- rope_kv.cu, attention.cu: sections 7 and 8 ---
+
+constexpr int kSplit = 128;       // keys
+constexpr int kMaxHeadDim = 256;  // of attention
+constexpr int kKeyAlign = 16;     // elements to which a stored key is padded
+constexpr int padded_head(int dim) {
+  return (dim + kKeyAlign - 1) / kKeyAlign * kKeyAlign;
+}
+
+// A row of a batch on the device: its cache by parts, and its position.
+struct DeviceRow {
+  __half* keys = nullptr;         // [n_layers, n_kv_heads, capacity,
+                                  // padded_head(head_dim)]: integers, exact in f16
+  std::int8_t* values = nullptr;  // [n_layers, n_kv_heads, capacity / 4, head_dim, 4]: four
+                                  // positions of an element lie together
+  float* scales = nullptr;        // [n_layers, n_kv_heads, 2, capacity]: of keys, of values
+  std::int32_t pos = 0;
+  std::int32_t capacity = 0;  // a multiple of kSplit
+};
+
+struct RopeArgs {
+  float* x = nullptr;  // [n_rows, n_heads, head_dim]
+  const DeviceRow* rows = nullptr;
+  const float* cos_sin = nullptr;  // [n_positions, rotary_dim / 2, 2]
+  int n_rows = 0;
+  int n_heads = 0;
+  int head_dim = 0;
+  int rotary_dim = 0;
+  bool interleaved = false;
+  bool operator==(const RopeArgs&) const = default;
+};
+
+// Keys and values into the cache.
+struct StoreKvArgs {
+  float* k = nullptr;        // [n_rows, n_kv_heads, head_dim]
+  const float* v = nullptr;  // [n_rows, n_kv_heads, head_dim]
+  const DeviceRow* rows = nullptr;
+  Flags flags;
+  int n_rows = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int layer = 0;
+  bool operator==(const StoreKvArgs&) const = default;
+};
+
+// Rotates q and k, if q.cos_sin, then stores k and v. Without heads of q, only
+// that.
+struct RopeStoreKvArgs {
+  RopeArgs q;
+  StoreKvArgs kv;
+  bool operator==(const RopeStoreKvArgs&) const = default;
+};
+
+struct AttentionArgs {
+  const float* q = nullptr;  // [n_rows, n_heads, head_dim]
+  float* out = nullptr;      // [n_rows, n_heads, head_dim]
+  Quantized quantized;       // a11 of out, if quantized.q; then head_dim is a
+                             // multiple of 64
+  const DeviceRow* rows = nullptr;
+  Flags flags;
+  Flags input_flags;  // of quantized
+  int n_rows = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int layer = 0;
+  float score_scale = 0;  // c of section 7
+  float score_limit = 0;  // T
+  int rows_per_tile = 1;  // token rows that share a tile of 16 queries; they are
+                          // rows of one cache
+  int n_splits = 0;       // at least as many as any row sees; blocks beyond them do nothing
+  // Null: a block walks all splits of its tile. Otherwise a block a split,
+  // whose sums are merged by a second kernel.
+  std::int32_t* partial = nullptr;  // [n_rows * n_heads, n_splits, partial_ints(head_dim)]
+  bool operator==(const AttentionArgs&) const = default;
+};
+constexpr int partial_ints(int head_dim) {  // A of section 7, then m, R and the bits of e
+  return head_dim + 4;
+}
+
+cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
+cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);
+cudaError_t launch(const AttentionArgs& args, cudaStream_t stream);
+
+}  // namespace nibble::kernels::cuda

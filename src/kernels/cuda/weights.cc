@@ -1,0 +1,242 @@
+#include "kernels/cuda/weights.h"
+
+#include <climits>
+#include <utility>
+
+#include "format/nc1.h"
+
+namespace nibble::kernels::cuda {
+namespace {
+
+namespace nc1 = format::nc1;
+
+constexpr int kRowAlign = 16;  // elements that a lane of linear_rows.cu loads at once
+
+Status check_extent(std::string_view name, std::uint64_t rows, std::uint64_t cols) {
+  constexpr std::uint64_t kMaxExtent = INT_MAX / 2;
+  if (rows > 0 && cols > 0 && rows <= kMaxExtent && cols <= kMaxExtent) return ok_status();
+  return Error{.message = "a linear layer has an impossible shape",
+               .tensor = std::string(name),
+               .found = std::to_string(cols) + " inputs, " + std::to_string(rows) + " outputs",
+               .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
+}
+
+Error nonfinite_weights(const TensorView& view) {
+  return Error{.message = "weights are not finite",
+               .tensor = std::string(view.name),
+               .found = "a NaN or an infinity",
+               .expected = "finite " + std::string(dtype_name(view.dtype)) + " values",
+               .hint = "the file is damaged or was exported from a diverged model; get it again"};
+}
+
+Error no_kernel(const TensorView& view) {
+  return Error{.message = "weights of a type that no kernel of nc1 takes",
+               .tensor = std::string(view.name),
+               .found = std::string(dtype_name(view.dtype)),
+               .expected = "NVFP4, F16, BF16, Q8_0 or F32",
+               .hint = "convert the file with 'nibble quantize'"};
+}
+
+// False for a type without a kernel.
+bool row_format(DType dtype, RowFormat& format) {
+  switch (dtype) {
+    case DType::kF32:
+      format = RowFormat::kF32;
+      return true;
+    case DType::kF16:
+      format = RowFormat::kF16;
+      return true;
+    case DType::kBF16:
+      format = RowFormat::kBF16;
+      return true;
+    case DType::kQ8_0:
+      format = RowFormat::kQ8;
+      return true;
+    default:
+      return false;
+  }
+}
+
+Result<DeviceMemory> memory_for(std::string_view tensor, std::size_t bytes) {
+  auto memory = DeviceMemory::allocate(bytes, "weights of " + std::string(tensor));
+  if (!memory.ok()) {
+    Error error = std::move(memory).error();
+    error.tensor = std::string(tensor);
+    return error;
+  }
+  return memory;
+}
+
+// A word on the device that a check of values raises.
+class BadFlag {
+ public:
+  explicit BadFlag(const Stream& stream) : stream_(stream) {}
+  Status prepare() {
+    NIBBLE_ASSIGN(memory_, DeviceMemory::allocate(sizeof(int), "a flag"));
+    must(cudaMemsetAsync(get(), 0, sizeof(int), stream_.get()), "cudaMemsetAsync");
+    return ok_status();
+  }
+  int* get() const { return memory_.as<int>(); }
+  bool read() const {
+    int value = 0;
+    must(cudaMemcpyAsync(&value, get(), sizeof value, cudaMemcpyDeviceToHost, stream_.get()), "cudaMemcpyAsync");
+    stream_.wait();
+    return value != 0;
+  }
+
+ private:
+  const Stream& stream_;
+  DeviceMemory memory_;
+};
+
+}  // namespace
+
+Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
+  if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
+    return Error{.message = "a tensor scale is outside of what contract nc1 computes",
+                 .tensor = std::string(view.name),
+                 .found = std::to_string(view.tensor_scale),
+                 .expected = "2^-42 to 2^42",
+                 .hint = "quantize the model again, or scale the tensor by a power of two"};
+  }
+  DeviceNvfp4 to;
+  NIBBLE_ASSIGN(to.codes, memory_for(view.name, view.codes.size()));
+  NIBBLE_ASSIGN(to.scales, memory_for(view.name, view.scales.size()));
+  uploader_.upload(to.codes.as<void>(), std::as_bytes(view.codes));
+  uploader_.upload(to.scales.as<void>(), std::as_bytes(view.scales));
+  to.rows = {.n_out = static_cast<int>(view.rows),
+             .n_in = static_cast<int>(view.cols),
+             .codes = to.codes.as<std::uint8_t>(),
+             .scales = to.scales.as<std::uint8_t>(),
+             .g = view.tensor_scale * 0x1p-10F};
+  if (use_tensor_cores_) NIBBLE_TRY(pack(view, to));
+  return to;
+}
+
+// What the file has goes once the tensor cores' layout is made of it.
+Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
+  const std::string name(view.name);
+  NIBBLE_ASSIGN(to.packed, memory_for(view.name, nvfp4_packed_bytes(to.rows.n_out, to.rows.n_in)));
+  const Nvfp4PackArgs args{.codes = to.rows.codes,
+                           .scales = to.rows.scales,
+                           .n_out = to.rows.n_out,
+                           .n_in = to.rows.n_in,
+                           .tensor_scale = view.tensor_scale,
+                           .packed = to.packed.as<std::uint8_t>()};
+  must(pack_nvfp4(args, stream_.get()), "pack_nvfp4", name);
+  must(finish_packing(args, &to.weights, stream_.get()), "finish_packing", name);
+  to.codes = {};
+  to.scales = {};
+  to.rows = {};
+  return ok_status();
+}
+
+// Values as they are, rows padded with zeros.
+Status WeightLoader::load_values(const TensorView& view, DeviceRows& to) {
+  const std::size_t element = view.dtype == DType::kF32 ? 4 : 2;
+  const std::size_t rows = view.rows(), row_bytes = view.row_bytes(), pitch = to.rows.stride * element;
+  NIBBLE_ASSIGN(to.values, memory_for(view.name, rows * pitch));
+  if (pitch == row_bytes) {
+    uploader_.upload(to.values.as<void>(), view.bytes);
+    return ok_status();
+  }
+  must(cudaMemsetAsync(to.values.as<void>(), 0, rows * pitch, stream_.get()), "cudaMemsetAsync");
+  must(cudaMemcpy2DAsync(to.values.as<void>(), pitch, view.bytes.data(), row_bytes, row_bytes, rows,
+                         cudaMemcpyHostToDevice, stream_.get()),
+       "cudaMemcpy2DAsync", std::string(view.name));
+  stream_.wait();  // the source may go
+  return ok_status();
+}
+
+Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
+  NIBBLE_ASSIGN(const DeviceMemory blocks, memory_for(view.name, view.bytes.size()));
+  const std::size_t n_blocks = view.rows() * view.cols() / 32;
+  NIBBLE_ASSIGN(to.values, memory_for(view.name, 32 * n_blocks));
+  NIBBLE_ASSIGN(to.scales, memory_for(view.name, 2 * n_blocks));
+  BadFlag bad(stream_);
+  NIBBLE_TRY(bad.prepare());
+  uploader_.upload(blocks.as<void>(), view.bytes);
+  must(launch(SplitQ8Args{blocks.as<std::uint8_t>(), to.values.as<std::int8_t>(), to.scales.as<std::uint16_t>(),
+                          static_cast<std::int64_t>(n_blocks), bad.get()},
+              stream_.get()),
+       "split_q8", std::string(view.name));
+  to.rows.scales = to.scales.as<std::uint16_t>();
+  to.is_finite = !bad.read();  // also waits before `blocks` goes
+  return ok_status();
+}
+
+// Finds whether all values are finite and, for 16-bit rows, the units of their blocks.
+Status WeightLoader::check_values(const TensorView& view, DeviceRows& to) {
+  BadFlag bad(stream_);
+  NIBBLE_TRY(bad.prepare());
+  if (to.rows.format == RowFormat::kF32) {
+    const auto n = static_cast<std::int64_t>(view.rows()) * to.rows.stride;
+    must(launch(CheckFiniteArgs{to.values.as<float>(), n, bad.get()}, stream_.get()), "check_finite");
+  } else {
+    NIBBLE_ASSIGN(to.units, memory_for(view.name, view.rows() * (padded_columns(to.rows.n_in) / kBlockColumns)));
+    must(launch(RowUnitsArgs{to.rows, to.units.as<std::uint8_t>(), bad.get()}, stream_.get()), "row_units");
+    to.rows.units = to.units.as<std::uint8_t>();
+  }
+  to.is_finite = !bad.read();
+  return ok_status();
+}
+
+Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const TensorView& view) {
+  auto to = std::make_shared<DeviceRows>();
+  if (!row_format(view.dtype, to->rows.format)) return no_kernel(view);
+  NIBBLE_TRY(check_extent(view.name, view.rows(), view.cols()));
+  const auto known = loaded_[view.bytes.data()].lock();
+  const auto is_same = [&](const Rows& r) {
+    return r.format == to->rows.format && r.n_out == static_cast<int>(view.rows()) &&
+           r.n_in == static_cast<int>(view.cols());
+  };
+  if (known && is_same(known->rows)) return known;
+  to->rows.n_out = static_cast<int>(view.rows());
+  to->rows.n_in = static_cast<int>(view.cols());
+  to->rows.stride = (to->rows.n_in + kRowAlign - 1) / kRowAlign * kRowAlign;
+  if (to->rows.format == RowFormat::kQ8) {
+    NIBBLE_TRY(load_q8(view, *to));
+    to->rows.values = to->values.as<void>();
+  } else {
+    NIBBLE_TRY(load_values(view, *to));
+    to->rows.values = to->values.as<void>();
+    NIBBLE_TRY(check_values(view, *to));
+  }
+  loaded_[view.bytes.data()] = to;
+  return std::shared_ptr<const DeviceRows>(std::move(to));
+}
+
+Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source) {
+  auto linear = std::make_unique<CudaLinear>();
+  if (const auto* view = std::get_if<Nvfp4View>(&source)) {
+    NIBBLE_TRY(check_extent(view->name, view->rows, view->cols));
+    NIBBLE_ASSIGN(linear->form, nvfp4(*view));
+    linear->n_out = static_cast<int>(view->rows);
+    linear->n_in = static_cast<int>(view->cols);
+    return std::unique_ptr<Linear>(std::move(linear));
+  }
+  const auto& view = std::get<TensorView>(source);
+  NIBBLE_ASSIGN(const auto matrix, rows(view));
+  if (!matrix->is_finite) return nonfinite_weights(view);
+  linear->n_out = matrix->rows.n_out;
+  linear->n_in = matrix->rows.n_in;
+  linear->form = matrix;
+  return std::unique_ptr<Linear>(std::move(linear));
+}
+
+Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const TensorView& table) {
+  RowFormat format = RowFormat::kF32;
+  if (!row_format(table.dtype, format)) {
+    return Error{.message = "an embedding table of a type that nibble does not look up",
+                 .tensor = std::string(table.name),
+                 .found = std::string(dtype_name(table.dtype)),
+                 .expected = "F32, F16, BF16 or Q8_0"};
+  }
+  auto embedding = std::make_unique<CudaEmbedding>();
+  NIBBLE_ASSIGN(embedding->table, rows(table));
+  embedding->vocab_size = embedding->table->rows.n_out;
+  embedding->d_model = embedding->table->rows.n_in;
+  return std::unique_ptr<Embedding>(std::move(embedding));
+}
+
+}  // namespace nibble::kernels::cuda

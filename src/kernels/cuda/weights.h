@@ -1,0 +1,64 @@
+// Weights on the device. Matrices of rows keep the file's values, padded where kernels want whole groups of 16; a table
+// that is embedding and head at once lies there once.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "base/result.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_nvfp4.h"
+
+namespace nibble::kernels::cuda {
+
+struct DeviceRows {
+  Rows rows;
+  bool is_finite = true;
+  DeviceMemory values, scales, units;
+};
+
+// Packed for tensor cores, or as the file has it for the integer kernels.
+struct DeviceNvfp4 {
+  Nvfp4Weights weights;
+  Nvfp4Rows rows;
+  DeviceMemory packed, codes, scales;
+};
+
+struct CudaLinear final : Linear {
+  std::variant<std::shared_ptr<const DeviceRows>, DeviceNvfp4> form;
+};
+
+struct CudaEmbedding final : Embedding {
+  std::shared_ptr<const DeviceRows> table;
+};
+
+class WeightLoader {
+ public:
+  WeightLoader(const Stream& stream, bool use_tensor_cores)
+      : stream_(stream), use_tensor_cores_(use_tensor_cores), uploader_(stream) {}
+
+  // Refuses what nc1 cannot compute, as every backend does, and what does not fit.
+  Result<std::unique_ptr<Linear>> linear(const WeightSource& source);
+  Result<std::unique_ptr<Embedding>> embedding(const TensorView& table);
+  Uploader& uploader() { return uploader_; }
+
+ private:
+  Result<DeviceNvfp4> nvfp4(const Nvfp4View& view);
+  Result<std::shared_ptr<const DeviceRows>> rows(const TensorView& view);
+  Status load_values(const TensorView& view, DeviceRows& to);
+  Status load_q8(const TensorView& view, DeviceRows& to);
+  Status check_values(const TensorView& view, DeviceRows& to);
+
+  Status pack(const Nvfp4View& view, DeviceNvfp4& to);
+
+  const Stream& stream_;
+  bool use_tensor_cores_;
+  Uploader uploader_;
+  std::map<const void*, std::weak_ptr<const DeviceRows>> loaded_;  // by address in the file
+};
+
+}  // namespace nibble::kernels::cuda

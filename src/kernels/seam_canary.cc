@@ -1,0 +1,199 @@
+#include "kernels/seam_canary.h"
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "format/half.h"
+
+namespace nibble::kernels {
+namespace {
+
+constexpr int kHeads = 2, kKvHeads = 1, kHeadDim = 80;
+constexpr int kDim = kHeads * kHeadDim, kKvDim = kKvHeads * kHeadDim, kFf = 208, kVocab = 24;
+constexpr int kPrompt = 130, kDecoded = 3;  // the second and third single token may be replays of the first
+constexpr float kEps = 1e-5F;
+
+// A fixed sequence, the same on every machine.
+class Values {
+ public:
+  std::uint32_t bits() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<std::uint32_t>(state_ >> 32);
+  }
+  // In [-4, 4), of many magnitudes.
+  float next() {
+    const std::uint32_t b = bits();
+    const auto integer = static_cast<float>(static_cast<std::int32_t>(b & 0xFFFFF) - 0x80000);
+    return integer * format::bits_float((107U - (b >> 29)) << 23);
+  }
+  std::vector<float> floats(std::size_t n) {
+    std::vector<float> out(n);
+    for (float& x : out) x = next();
+    return out;
+  }
+
+ private:
+  std::uint64_t state_ = 42;
+};
+
+// FNV-1a over the bits of floats: a digest, not a defence.
+class Digest {
+ public:
+  void add(Backend& backend, const Buffer& buffer, std::size_t n) {
+    std::vector<float> values(n);
+    backend.read(buffer.data(), values);
+    for (const float value : values) hash_ = (hash_ ^ format::float_bits(value)) * 0x100000001B3ULL;
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
+};
+
+// Weights of every type, with the bytes that they refer to.
+class CanaryWeights {
+ public:
+  explicit CanaryWeights(Values& values) : values_(values) {}
+
+  Nvfp4View nvfp4(int n_out, int n_in) {
+    const auto codes = bytes(static_cast<std::size_t>(n_out) * n_in / 2);
+    const auto scales = bytes(static_cast<std::size_t>(n_out) * n_in / 16);
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(values_.bits() >> 24);
+    for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(40 + (values_.bits() >> 27));
+    return {"canary", static_cast<std::uint64_t>(n_out), static_cast<std::uint64_t>(n_in), codes, scales, 0.02F, {}};
+  }
+  TensorView rows(DType dtype, int n_out, int n_in) {
+    const auto n = static_cast<std::size_t>(n_out) * n_in;
+    const auto out = bytes(bytes_of(dtype, n));
+    for (std::size_t i = 0; i < n; ++i) put(dtype, values_.next(), i, out);
+    return {"canary", dtype, {static_cast<std::uint64_t>(n_in), static_cast<std::uint64_t>(n_out)}, std::as_bytes(out)};
+  }
+
+ private:
+  std::span<std::uint8_t> bytes(std::size_t n) { return storage_.emplace_back(n); }
+
+  static void put(DType dtype, float value, std::size_t i, std::span<std::uint8_t> out) {
+    const auto store = [&](std::size_t at, std::uint32_t word, int n_bytes) {
+      for (int b = 0; b < n_bytes; ++b) out[at + b] = static_cast<std::uint8_t>(word >> (8 * b));
+    };
+    if (dtype == DType::kF32) return store(4 * i, format::float_bits(value), 4);
+    if (dtype == DType::kF16) return store(2 * i, format::f32_to_f16(value), 2);
+    if (dtype == DType::kBF16) return store(2 * i, format::f32_to_bf16(value), 2);
+    const std::size_t block = i / 32 * 34;  // Q8_0
+    if (i % 32 == 0) store(block, format::f32_to_f16(value * 0x1p-7F), 2);
+    out[block + 2 + i % 32] = static_cast<std::uint8_t>(format::float_bits(value) >> 8);
+  }
+
+  Values& values_;
+  std::vector<std::vector<std::uint8_t>> storage_;
+};
+
+// One layer, its head and its scratch.
+struct Canary {
+  std::unique_ptr<Embedding> embedding;
+  std::unique_ptr<Linear> q, k, v, o, gate, up, down, head;
+  std::unique_ptr<Buffer> norm, bias;
+  std::unique_ptr<RopeTable> rope;
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<Buffer> residual, normed, queries, keys, values, attended, projected, gated, raised, logits;
+  std::unique_ptr<LinearInput> from_model, from_attention, from_ff;
+};
+
+Status make_weights(Backend& backend, CanaryWeights& weights, Canary& c) {
+  const TensorView table = weights.rows(DType::kF16, kVocab, kDim);
+  NIBBLE_ASSIGN(c.embedding, backend.make_embedding(table));
+  NIBBLE_ASSIGN(c.head, backend.make_linear(table));
+  NIBBLE_ASSIGN(c.q, backend.make_linear(weights.nvfp4(kDim, kDim)));
+  NIBBLE_ASSIGN(c.k, backend.make_linear(weights.rows(DType::kQ8_0, kKvDim, kDim)));
+  NIBBLE_ASSIGN(c.v, backend.make_linear(weights.rows(DType::kF32, kKvDim, kDim)));
+  NIBBLE_ASSIGN(c.o, backend.make_linear(weights.nvfp4(kDim, kDim)));
+  NIBBLE_ASSIGN(c.gate, backend.make_linear(weights.nvfp4(kFf, kDim)));
+  NIBBLE_ASSIGN(c.up, backend.make_linear(weights.rows(DType::kBF16, kFf, kDim)));
+  NIBBLE_ASSIGN(c.down, backend.make_linear(weights.nvfp4(kDim, kFf)));
+  return ok_status();
+}
+
+void make_scratch(Backend& backend, Values& values, Canary& c) {
+  const auto rows = [&](int width) { return backend.make_buffer(static_cast<std::size_t>(kPrompt) * width); };
+  c.norm = backend.make_vector(values.floats(kDim));
+  c.bias = backend.make_vector(values.floats(kDim));
+  c.rope =
+      backend.make_rope_table(values.floats(static_cast<std::size_t>(kPrompt + kDecoded) * kHeadDim), kHeadDim, false);
+  c.cache = backend.make_kv_cache({1, kKvHeads, kHeadDim, kPrompt + kDecoded});
+  c.residual = rows(kDim);
+  c.normed = rows(kDim);
+  c.queries = rows(kDim);
+  c.keys = rows(kKvDim);
+  c.values = rows(kKvDim);
+  c.attended = rows(kDim);
+  c.projected = rows(kDim);
+  c.gated = rows(kFf);
+  c.raised = rows(kFf);
+  c.logits = backend.make_buffer(kVocab);
+  c.from_model = backend.make_linear_input(kPrompt, kDim);
+  c.from_attention = backend.make_linear_input(kPrompt, kDim);
+  c.from_ff = backend.make_linear_input(kPrompt, kFf);
+}
+
+void forward(Backend& b, Canary& c, int first, int n_rows) {
+  std::vector<std::int32_t> tokens;
+  std::vector<TokenRow> rows;
+  for (int i = 0; i < n_rows; ++i) {
+    tokens.push_back((7 * (first + i)) % kVocab);
+    rows.push_back({c.cache.get(), first + i});
+  }
+  const std::int32_t last[] = {n_rows - 1};
+  const AttentionShape shape{kHeads, kKvHeads, kHeadDim, 0.11F};
+  b.begin_step(n_rows);
+  b.embed(*c.embedding, tokens, c.residual->data());
+  b.add_norm_input(c.residual->data(), nullptr, c.norm->data(), n_rows, kDim, kEps, c.normed->data(), *c.from_model);
+  const LinearCall qkv[] = {{c.q.get(), c.bias->data(), c.queries->data()},
+                            {c.k.get(), nullptr, c.keys->data()},
+                            {c.v.get(), c.bias->data(), c.values->data()}};
+  b.linears(*c.from_model, qkv);
+  b.rope_store_kv(c.queries->data(), kHeads, c.keys->data(), c.values->data(), rows, 0, *c.rope);
+  b.attention_input(c.queries->data(), rows, 0, shape, c.attended->data(), *c.from_attention);
+  b.linear(*c.from_attention, *c.o, nullptr, c.projected->data());
+  b.add_norm_input(c.residual->data(), c.projected->data(), c.norm->data(), n_rows, kDim, kEps, c.normed->data(),
+                   *c.from_model);
+  const LinearCall gates[] = {{c.gate.get(), nullptr, c.gated->data()}, {c.up.get(), nullptr, c.raised->data()}};
+  b.linears(*c.from_model, gates);
+  b.silu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+  b.linear(*c.from_ff, *c.down, nullptr, c.projected->data());
+  b.add_rows(c.residual->data(), c.projected->data(), last, kDim, c.normed->data());
+  b.prepare_input(c.normed->data(), 1, *c.from_model);
+  b.linear(*c.from_model, *c.head, nullptr, c.logits->data());
+  b.end_step();
+}
+
+}  // namespace
+
+const std::uint64_t kSeamCanaryDigest = 0xfb65e59800f46788;
+
+Result<std::uint64_t> seam_canary_digest(Backend& backend) {
+  Values values;
+  CanaryWeights weights(values);
+  Canary canary;
+  NIBBLE_TRY(make_weights(backend, weights, canary));
+  make_scratch(backend, values, canary);
+  Digest digest;
+  const auto add_all = [&](int n_rows) {
+    const auto n = static_cast<std::size_t>(n_rows);
+    digest.add(backend, *canary.residual, n * kDim);
+    digest.add(backend, *canary.attended, n * kDim);
+    digest.add(backend, *canary.gated, n * kFf);
+    digest.add(backend, *canary.projected, n * kDim);
+    digest.add(backend, *canary.logits, kVocab);
+  };
+  forward(backend, canary, 0, kPrompt);
+  add_all(kPrompt);
+  for (int i = 0; i < kDecoded; ++i) {
+    forward(backend, canary, kPrompt + i, 1);
+    add_all(1);
+  }
+  return digest.value();
+}
+
+}  // namespace nibble::kernels
