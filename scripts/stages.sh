@@ -21,9 +21,10 @@ declare -A STAGE_ABOUT=(
   [equality]="one digest of all logits on the real models, over instruction sets, threads, chunks and cache states"
   [tsan]="ThreadSanitizer: the tests that use threads"
   [aarch64]="Arm cross build, unit tests under qemu"
+  [cuda]="the CUDA backend for sm_80 and sm_90a, and what of it needs no GPU"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed demo equality tsan
+STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed cuda demo equality tsan
   aarch64 asan tidy)
 QUICK_STAGES=(deps layers style portable dev isa_objects scripts models references)
 
@@ -240,6 +241,17 @@ same_as_here() {
   qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/tools/prove_equality "$model" --isa neon "${run[@]}" -o "$LOGS/short-arm.json"
   diff <(grep '^ "logits_digest"' "$LOGS/short-here.json") <(grep '^ "logits_digest"' "$LOGS/short-arm.json")
   grep -q '^ "logits_digest": "[0-9a-f]\{64\}"' "$LOGS/short-arm.json"
+}
+
+# CI has no GPU: scripts/gpu_check.sh runs the kernels where there is one.
+stage_cuda() {
+  PATH=$PATH:/usr/local/cuda/bin
+  command -v nvcc >/dev/null || not_run "there is no nvcc on PATH or in /usr/local/cuda/bin"
+  cmake --preset cuda -DNIBBLE_CUDA_ARCHITECTURES="80;90a"
+  cmake --build --preset cuda -j "$JOBS" --target nibble_kernels_test
+  build/cuda/tests/nibble_kernels_test --gtest_brief=1 --gtest_filter='Registry*:Cuda*' | tee "$LOGS/cuda.txt"
+  grep -q 'PASSED' "$LOGS/cuda.txt"
+  echo "COUNT: $(find src/kernels/cuda -name '*.cu' | wc -l) kernel files for 2 architectures; no kernel was run"
 }
 
 stage_tidy() {

@@ -1,5 +1,6 @@
-// The promise, measured: one fixed run of a real model gives one digest over every instruction set of this machine,
-// thread count, prefill chunk, and with a cold or a warm cache. Exit status 1 and the runs that differ otherwise.
+// The promise, measured: one fixed run of a real model gives one digest over every backend and instruction set of
+// this machine, thread count, prefill chunk, and with a cold or a warm cache. Exit status 1 and the runs that differ
+// otherwise.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,6 +27,7 @@ struct Flags {
   std::string prompt_file;
   int prompt_tokens = 300;
   int max_tokens = 64;
+  std::vector<std::string> backends = {"cpu"};
   std::vector<std::string> isas;
   std::vector<int> threads = {1, 2, 3};
   std::vector<int> chunks = {1, 7, 64, 0};  // 0: the whole prompt at once
@@ -33,8 +35,10 @@ struct Flags {
 };
 
 struct Cell {
-  std::string isa;
+  std::string backend;
+  std::string isa = {};  // of cpu
   int threads = 0;
+  bool graphs = false;  // of cuda
   int chunk = 0;
   bool warm = false;
   std::string digest = {};
@@ -47,9 +51,7 @@ class Prover {
   explicit Prover(const Flags& flags) : flags_(flags) {}
 
   Result<bool> run() {
-    for (const std::string& isa : flags_.isas) {
-      for (const int threads : flags_.threads) NIBBLE_TRY(run_machine(isa, threads));
-    }
+    for (const std::string& backend : flags_.backends) NIBBLE_TRY(run_backend(backend));
     bool equal = !cells_.empty();
     for (const Cell& cell : cells_)
       equal &= cell.digest == cells_.front().digest && cell.tokens == cells_.front().tokens;
@@ -59,8 +61,10 @@ class Prover {
   Json receipt(bool equal) const {
     Json cells = Json::array();
     for (const Cell& c : cells_) {
-      cells.push_back({{"isa", c.isa},
+      cells.push_back({{"backend", c.backend},
+                       {"isa", c.isa},
                        {"threads", c.threads},
+                       {"graphs", c.graphs},
                        {"chunk", c.chunk},
                        {"cache", c.warm ? "warm" : "cold"},
                        {"logits_digest", c.digest},
@@ -74,15 +78,34 @@ class Prover {
             {"logits_digest", cells_.empty() ? "" : cells_.front().digest},
             {"tokens", cells_.empty() ? std::vector<std::int32_t>() : cells_.front().tokens},
             {"cpu", cpu_model_name()},
+            {"machines", machines_},
             {"commit", kCommit},
             {"compiler", kCompiler},
             {"runs", cells}};
   }
 
  private:
-  Status run_machine(const std::string& isa, int threads) {
-    NIBBLE_ASSIGN(const auto loaded,
-                  engine::load(flags_.model, {.backend = "cpu", .machine = {.isa = isa, .n_threads = threads}}));
+  // What a backend offers to choose, each choice in turn.
+  Status run_backend(const std::string& backend) {
+    if (backend != "cpu") {
+      for (const bool graphs : {true, false}) NIBBLE_TRY(run_machine({.backend = backend, .graphs = graphs}));
+      return ok_status();
+    }
+    for (const std::string& isa : flags_.isas) {
+      for (const int threads : flags_.threads) {
+        NIBBLE_TRY(run_machine({.backend = backend, .isa = isa, .threads = threads}));
+      }
+    }
+    return ok_status();
+  }
+
+  Status run_machine(Cell machine) {
+    NIBBLE_ASSIGN(
+        const auto loaded,
+        engine::load(flags_.model,
+                     {.backend = machine.backend,
+                      .machine = {.isa = machine.isa, .n_threads = machine.threads, .cuda_graphs = machine.graphs}}));
+    machines_.push_back(loaded->model->backend->description());
     if (prompt_.empty()) {
       NIBBLE_TRY(read_prompt(*loaded));
       NIBBLE_ASSIGN(model_sha256_, engine::model_sha256(loaded->file()));
@@ -93,13 +116,16 @@ class Prover {
           const auto session,
           engine::Session::create(*loaded->model, {.n_ctx = static_cast<int>(prompt_.size()) + flags_.max_tokens + 1,
                                                    .prefill_chunk = rows}));
-      NIBBLE_TRY(run_cell(*loaded, *session, {.isa = isa, .threads = threads, .chunk = chunk, .warm = false}));
+      machine.chunk = chunk;
+      machine.warm = false;
+      NIBBLE_TRY(run_cell(*loaded, *session, machine));
       // A warm cache: the first two thirds of the prompt are there from another request.
       std::vector<std::int32_t> other(prompt_.begin(),
                                       prompt_.begin() + static_cast<std::ptrdiff_t>(prompt_.size() * 2 / 3));
       other.push_back(other.front());
       NIBBLE_TRY(session->prefill(other));
-      NIBBLE_TRY(run_cell(*loaded, *session, {.isa = isa, .threads = threads, .chunk = chunk, .warm = true}));
+      machine.warm = true;
+      NIBBLE_TRY(run_cell(*loaded, *session, machine));
     }
     return ok_status();
   }
@@ -115,8 +141,11 @@ class Prover {
     cell.tokens = completion.tokens;
     cell.seconds = completion.prefill_seconds + completion.decode_seconds;
     const bool same = cells_.empty() || cell.digest == cells_.front().digest;
-    fmt::print("{:8} {} threads  chunk {:>3}  {}  {:6.1f} s  {}{}\n", cell.isa, cell.threads, cell.chunk,
-               cell.warm ? "warm" : "cold", cell.seconds, cell.digest, same ? "" : "  DIFFERENT");
+    const std::string machine = cell.backend == "cpu"
+                                    ? fmt::format("{} {} threads", cell.isa, cell.threads)
+                                    : fmt::format("{} graphs {}", cell.backend, cell.graphs ? "on" : "off");
+    fmt::print("{:18} chunk {:>3}  {}  {:6.1f} s  {}{}\n", machine, cell.chunk, cell.warm ? "warm" : "cold",
+               cell.seconds, cell.digest, same ? "" : "  DIFFERENT");
     std::fflush(stdout);
     cells_.push_back(std::move(cell));
     return ok_status();
@@ -141,6 +170,7 @@ class Prover {
   std::vector<std::int32_t> prompt_;
   std::string model_sha256_;
   std::vector<Cell> cells_;
+  std::vector<std::string> machines_;
 };
 
 int prove(Flags& flags) {
@@ -168,6 +198,7 @@ int main(int argc, char** argv) {
   app.add_option("-f,--file", flags.prompt_file, "Text whose first tokens are the prompt")->required();
   app.add_option("--prompt-tokens", flags.prompt_tokens)->capture_default_str();
   app.add_option("-n", flags.max_tokens, "Tokens to generate")->capture_default_str();
+  app.add_option("--backend", flags.backends, "cpu, cuda, or both")->delimiter(',')->capture_default_str();
   app.add_option("--isa", flags.isas, "Default: all of this machine")->delimiter(',');
   app.add_option("--threads", flags.threads)->delimiter(',')->capture_default_str();
   app.add_option("--chunk", flags.chunks, "Prefill chunks; 0: the whole prompt")->delimiter(',')->capture_default_str();
