@@ -149,7 +149,7 @@ struct Copier {
   }
 };
 
-// A warp that decodes its row tiles of every block.
+// A warp that decodes its row tiles of every block. It loads the words of a block while it stores the block before.
 template <int kTiles>
 struct Decoder {
   static constexpr int kWarpTiles = kTiles / kDecoders;
@@ -158,50 +158,79 @@ struct Decoder {
   u32 base;
   int first_tile, lane;
 
-  // To rows of shared memory: 16-byte piece i of row r lies at i ^ r % 8.
-  __device__ void decode_block(u32 units, int block, const u32 (&to)[2]) const {
+  struct Words {
+    uint4 codes[kWarpTiles];
+    u64 scales[kWarpTiles];
+  };
+  __device__ void load(u32 units, u32 block, Words& w) const {
 #pragma unroll
     for (int i = 0; i < kWarpTiles; ++i) {
-      const uint4 codes = load_shared16(units + i * kUnitBytes + block * kBlockCodeBytes + lane * 16);
-      const u64 scales = load_shared8(units + i * kUnitBytes + kUnitCodeBytes + lane / 4 * 16 + block * 8);
+      w.codes[i] = load_shared16(units + i * kUnitBytes + block * kBlockCodeBytes + lane * 16);
+      w.scales[i] = load_shared8(units + i * kUnitBytes + kUnitCodeBytes + lane / 4 * 16 + block * 8);
+    }
+  }
+  // To rows of shared memory: 16-byte piece i of row r lies at i ^ r % 8.
+  static __device__ void store(const Words& w, const u32 (&to)[2][2]) {
+#pragma unroll
+    for (int i = 0; i < kWarpTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const u32 s = static_cast<u32>(half == 0 ? scales : scales >> 32);
+        const u32 s = static_cast<u32>(half == 0 ? w.scales[i] : w.scales[i] >> 32);
         u32 a[4], b[4];
-        decode(half == 0 ? codes.x : codes.z, a);
-        decode(half == 0 ? codes.y : codes.w, b);
+        decode(half == 0 ? w.codes[i].x : w.codes[i].z, a);
+        decode(half == 0 ? w.codes[i].y : w.codes[i].w, b);
         fold_scales(a, scale_pair<0>(s), scale_pair<2>(s));
         fold_scales(b, scale_pair<0>(s), scale_pair<2>(s));
-        const u32 at = to[half] + i * kTileRows * kRowBytes;
-        store_shared16(at, a[0], a[2], b[0], b[2]);
-        store_shared16((at ^ 2 * 16) + 2 * kRowBytes, a[1], a[3], b[1], b[3]);
+        constexpr int kTileBytes = kTileRows * kRowBytes;
+        store_shared16(to[half][0] + i * kTileBytes, a[0], a[2], b[0], b[2]);
+        store_shared16(to[half][1] + i * kTileBytes, a[1], a[3], b[1], b[3]);
       }
     }
   }
 
   __device__ void run() const {
-    const u32 row = shared_row(tile_row(lane / 4)), quad = lane % 4;
-    static_assert(shared_row(kLaneRows) == 2);  // of the lane's other row: the store of decode_block relies on it
-    const u32 rows = NIBBLE_AT(base, weights) + (first_tile * kTileRows + row) * kRowBytes;
+    u32 pieces[2][2];  // [half of the block][row of the lane]
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 row = shared_row(tile_row(lane / 4 + i % 2 * 8)), piece = i / 2 * 4 + lane % 4;
+      pieces[i / 2][i % 2] =
+          NIBBLE_AT(base, weights) + (first_tile * kTileRows + row) * kRowBytes + (piece ^ row % 8) * 16;
+      keep(pieces[i / 2][i % 2]);
+    }
+    u32 units = NIBBLE_AT(base, ring) + first_tile * kUnitBytes;
+    keep(units);
+    const int n_tiles =
+        schedule.size() > static_cast<int>(blockIdx.x) ? (schedule.size() - blockIdx.x - 1) / gridDim.x + 1 : 0;
+    int pairs_left = n_tiles * p.n_pairs;
+    if (pairs_left == 0) return;
     Turn<kStages> stage;
     Turn<kRingPairs> pair;
-    for (int index = blockIdx.x; index < schedule.size(); index += gridDim.x) {
-      for (int i = 0; i < p.n_pairs; ++i) {
-        const u32 units = NIBBLE_AT(base, ring) + (pair.index * kTiles + first_tile) * kUnitBytes;
-        barrier_wait(NIBBLE_AT(base, ring_full) + pair.index * 8, pair.parity);
-#pragma unroll 1
-        for (int block = 0; block < 2; ++block) {
-          const u32 to = rows + stage.index * Shared<kTiles>::kWeightBytes;
-          const u32 pieces[2] = {to + ((quad ^ row % 8) * 16), to + (((4 + quad) ^ row % 8) * 16)};
-          barrier_wait(NIBBLE_AT(base, empty) + stage.index * 8, stage.parity ^ 1);
-          decode_block(units, block, pieces);
-          fence_async_proxy();
-          __syncwarp();
-          if (lane == 0) barrier_arrive(NIBBLE_AT(base, full) + stage.index * 8);
-          stage.next();
+    Words words;
+    barrier_wait(NIBBLE_AT(base, ring_full), 0);
+    load(units, 0, words);
+    for (; pairs_left > 0; --pairs_left) {
+#pragma unroll
+      for (u32 block = 0; block < 2; ++block) {
+        const u32 offset = stage.index * Shared<kTiles>::kWeightBytes;
+        const u32 to[2][2] = {{pieces[0][0] + offset, pieces[0][1] + offset},
+                              {pieces[1][0] + offset, pieces[1][1] + offset}};
+        barrier_wait(NIBBLE_AT(base, empty) + stage.index * 8, stage.parity ^ 1);
+        store(words, to);
+        if (block == 0) {
+          load(units + pair.index * kTiles * kUnitBytes, 1, words);
+        } else {
+          __syncwarp();  // every lane has used what it read of this pair
+          if (lane == 0) barrier_arrive(NIBBLE_AT(base, ring_empty) + pair.index * 8);
+          pair.next();
+          if (pairs_left > 1) {
+            barrier_wait(NIBBLE_AT(base, ring_full) + pair.index * 8, pair.parity);
+            load(units + pair.index * kTiles * kUnitBytes, 0, words);
+          }
         }
-        if (lane == 0) barrier_arrive(NIBBLE_AT(base, ring_empty) + pair.index * 8);
-        pair.next();
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(NIBBLE_AT(base, full) + stage.index * 8);
+        stage.next();
       }
     }
   }

@@ -31,7 +31,7 @@ struct Shape {
   static constexpr int kThreads = (kWarps + kChains) * kWarp;
   static constexpr int kColumnTiles = kTokens == 16 ? 2 : 1;
   static constexpr int kBlocksPerMultiprocessor = kTokens == 16 ? 1 : 2;
-  static constexpr int kSumBuffers = kTokens == 1 ? 4 : 2;
+  static constexpr int kSumBuffers = kTokens == 1 ? 4 : kTokens == 8 ? 3 : 2;
   // Sums of a tile in a round: [blocks, column tiles, 16 rows, 8], or for one token [16 rows, blocks] with a gap that
   // keeps 16-byte loads of neighbouring rows off each other's banks.
   static constexpr int kRowStride = kRoundBlocks + 4;
@@ -266,7 +266,7 @@ struct Compute {
     u32 at;      // where this warp writes
     u32 first;   // of all buffers
     u32 filled;  // barrier of this buffer; that of drained ones lies kSumBuffers * 8 further on
-    u32 parity = 1, unpublished = 0;
+    u32 parity = 1;
 
     __device__ Published(u32 base, int warp, int lane)
         : at(base + offsetof(Shared<kTokens>, sums) +
@@ -275,12 +275,11 @@ struct Compute {
           first(at),
           filled(base + offsetof(Shared<kTokens>, filled)) {}
     __device__ void publish(int lane) const {
-      if (lane == 0 && unpublished != 0) barrier_arrive(unpublished);
+      if (lane == 0) barrier_arrive(filled);
     }
     __device__ void claim() const { barrier_wait(filled + S::kSumBuffers * 8, parity); }
     __device__ void next() {
       constexpr u32 kBytes = S::kUnits * S::kSums * sizeof(float);
-      unpublished = filled;
       at += kBytes;
       filled += 8;
       if (at < first + S::kSumBuffers * kBytes) return;
@@ -290,38 +289,31 @@ struct Compute {
     }
   };
 
-  // Units to copy, or none.
-  struct Fetch {
-    u64 from[S::kUnits] = {};  // of this lane
-    u32 to[S::kUnits] = {};
-    __device__ void start(int lane) const {
+  // Where the units of a pass come from.
+  struct Source {
+    u32 tiles;  // shared memory: addresses of the tiles of the pass
+    int n;
+    u32 offset;  // of the unit in its tile, and of the lane in the unit
+    // Starts the copies of a step, as many of its units as there are in the pass, to consecutive slots.
+    template <int kHere>
+    __device__ void start(int tile, u32 to, int lane) const {
+      u64 from[kHere];
 #pragma unroll
-      for (int u = 0; u < S::kUnits; ++u) {
-        const bool wanted = to[u] != 0;
-        copy_async16_if(wanted, to[u], from[u]);
-        copy_async16_if(wanted, to[u] + 512, from[u] + 512);
-        copy_async16_if(wanted && lane < (kUnitBytes - 1024) / 16, to[u] + 1024, from[u] + 1024);
+      for (int u = 0; u < kHere; ++u)
+        from[u] = load_shared8(tiles + (tile + u) * 8) + offset;  // beyond the list: unused
+#pragma unroll
+      for (int u = 0; u < kHere; ++u) {
+        const bool wanted = tile + u < n;
+        const u32 at = to + u * kUnitBytes + lane * 16;
+        copy_async16_if(wanted, at, from[u]);
+        copy_async16_if(wanted, at + 512, from[u] + 512);
+        copy_async16_if(wanted && lane < (kUnitBytes - 1024) / 16, at + 1024, from[u] + 1024);
       }
       commit_copies();
     }
   };
-  // Where the units of a pass come from.
-  struct Source {
-    u32 tiles;  // shared memory: addresses of the tiles of the pass
-    u32 n;
-    u32 offset;  // of the unit in its tile, and of the lane in the unit
-    __device__ Fetch fetch(u32 tile, u32 n_here, u32 to) const {
-      Fetch f;
-#pragma unroll
-      for (u32 u = 0; u < S::kUnits; ++u) {
-        f.from[u] = load_shared8(tiles + (tile + u) * 8) + offset;  // may lie beyond the list, and is not used then
-        f.to[u] = u < n_here && tile + u < n ? to + u * kUnitBytes : 0;
-      }
-      return f;
-    }
-  };
   __device__ Source source(const Passes<S::kRingUnits>& pass) const {
-    return {base + static_cast<u32>(offsetof(Shared<kTokens>, units)) + pass.first * 8, pass.tiles(),
+    return {base + static_cast<u32>(offsetof(Shared<kTokens>, units)) + pass.first * 8, static_cast<int>(pass.tiles()),
             static_cast<u32>((pass.round * kWarps + warp) * kUnitBytes + lane * 16)};
   }
 
@@ -342,21 +334,39 @@ struct Compute {
     }
   }
 
-  // Waits until the units of the oldest of `steps` steps are there, all of which but one are on their way.
+  // Waits until the units of the oldest of `steps` steps on their way are there.
   static __device__ void wait_for_oldest(u32 steps) {
     if (steps == 4) {
-      wait_copies<2>();
-    } else if (steps == 5) {
       wait_copies<3>();
-    } else if (steps >= 8) {
-      wait_copies<6>();
-    } else if (steps >= 6) {
+    } else if (steps == 5) {
       wait_copies<4>();
-    } else if (steps == 3) {
-      wait_copies<1>();
+    } else if (steps >= 8) {
+      wait_copies<7>();
+    } else if (steps >= 6) {
+      wait_copies<5>();
     } else {
-      wait_copies<0>();
+      wait_copies<2>();  // 3, the fewest
     }
+  }
+
+  // One pair of kHere tiles: sums of this round's pair, and the copies of a later pass into the slots that fall free.
+  template <int kHere, bool kMixed>
+  __device__ void step(const Activations<kTokens>& x, const OneRow& one_row, const Source& ahead, u32 steps, int tile,
+                       u32 slot, const std::uint8_t* is_exact, Published& sums) const {
+    wait_for_oldest(steps);
+    __syncwarp();  // the copies of all lanes have landed
+    Words words[kHere];
+#pragma unroll
+    for (int u = 0; u < kHere; ++u) words[u] = load_words<kTokens == 1>(slot + u * kUnitBytes, lane);
+    sums.claim();
+#pragma unroll
+    for (int u = 0; u < kHere; ++u) {
+      multiply(words[u], x, one_row, sums.at + u * S::kSums * static_cast<u32>(sizeof(float)),
+               kMixed && is_exact[tile + u] != 0);
+    }
+    __syncwarp();  // the words are read, the sums are written
+    sums.publish(lane);
+    ahead.template start<kHere>(tile, slot, lane);
   }
 
   // kMixed: some tile of this block of threads takes the exact route.
@@ -372,7 +382,7 @@ struct Compute {
     for (u32 i = 0; i < lookahead; ++i, ahead.next()) {
       const Source from = source(ahead);
       for (u32 tile = 0; tile < widest; tile += S::kUnits) {
-        from.fetch(tile, S::kUnits, ring + (i * widest + tile) * kUnitBytes + lane * 16).start(lane);
+        from.template start<S::kUnits>(tile, ring + (i * widest + tile) * kUnitBytes, lane);
       }
     }
     wait_for_predecessors();
@@ -381,9 +391,8 @@ struct Compute {
     Activations<kTokens> next = {};
     if (my_rounds > 0) next.load(p, first_row, warp, lane / 4, lane % 4);
     Published sums(base, warp, lane);
-    Fetch fetch;
     for (u32 group = 0, first = 0; group < groups.n; first += groups.size(group++)) {
-      const u32 group_tiles = groups.size(group);
+      const int group_tiles = groups.size(group);
       const u32 steps = (group_tiles + S::kUnits - 1) / S::kUnits;
       const u32 ring_end = ring + lookahead * group_tiles * kUnitBytes;
       u32 slot = ring;  // where there is a second group, a pass has gone once around
@@ -394,43 +403,26 @@ struct Compute {
         OneRow one_row;
         if constexpr (kTokens == 1) one_row.set(x.pieces[0], lane / 4);
         const Source from = source(ahead);
-        for (u32 tile = 0; tile < group_tiles; tile += S::kUnits) {
-          wait_for_oldest(lookahead * steps);
-          // One barrier of the warp a step: copies of all lanes have landed, the step before is read, its sums written.
-          __syncwarp();
-          sums.publish(lane);
-          fetch.start(lane);
-          const u32 n_here = min(static_cast<u32>(S::kUnits), group_tiles - tile);
-          if (n_here == S::kUnits) {
-            Words words[S::kUnits];
-#pragma unroll
-            for (u32 u = 0; u < S::kUnits; ++u) words[u] = load_words<kTokens == 1>(slot + u * kUnitBytes, lane);
-            sums.claim();
-#pragma unroll
-            for (u32 u = 0; u < S::kUnits; ++u) {
-              multiply(words[u], x, one_row, sums.at + u * S::kSums * static_cast<u32>(sizeof(float)),
-                       kMixed && shared.is_exact[first + tile + u] != 0);
-            }
-          } else {  // one of two
-            const Words words = load_words<kTokens == 1>(slot, lane);
-            sums.claim();
-            multiply(words, x, one_row, sums.at, kMixed && shared.is_exact[first + tile] != 0);
-          }
-          fetch = from.fetch(tile, n_here, slot + lane * 16);
-          slot += n_here * kUnitBytes;
-          if (slot == ring_end) slot = ring;
+        int tile = 0;
+        for (; tile + S::kUnits <= group_tiles; tile += S::kUnits) {
+          step<S::kUnits, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
+          slot += S::kUnits * kUnitBytes;
           sums.next();
         }
+        if (tile < group_tiles) {
+          step<1, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
+          slot += kUnitBytes;
+          sums.next();
+        }
+        if (slot == ring_end) slot = ring;
       }
       for (u32 idle = my_rounds * steps; idle < n_rounds * steps; ++idle) {
+        sums.claim();
         __syncwarp();
         sums.publish(lane);
-        sums.claim();
         sums.next();
       }
     }
-    __syncwarp();
-    sums.publish(lane);
   }
 };
 
