@@ -81,7 +81,8 @@ constexpr int kQ8RecordScales = 16 * kLineBytes;
 constexpr int kQ8RecordBytes = 17 * kLineBytes;
 
 struct QuantWeights {
-  const std::uint8_t* records;  // [n_tiles, tile_bytes of the layout]
+  const std::uint8_t* records;        // [n_tiles, n_blocks, record_bytes of the layout]
+  const std::uint16_t* super_scales;  // [n_tiles, n_in / 256, 2, kTileRows]: d and m in f16; of super-blocks only
   int n_out;
   int n_in;
 };

@@ -94,7 +94,11 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
   for (int p = 0; p < kPartsAtOnce; ++p) {
     const typename Format::Units units = format.units(parts[p]);
 #pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) acc[t * kParts + p] = format.step(acc[t * kParts + p], sums[t][p], units, d + t);
+    for (int t = 0; t < kTokens; ++t) {
+      F32V& lanes = acc[t * kParts + p];
+      lanes = format.step(lanes, sums[t][p].first, 0, units, d + t);
+      if constexpr (Format::kHalves) lanes = format.step(lanes, sums[t][p].second, 1, units, d + t);
+    }
   }
 }
 
@@ -145,24 +149,23 @@ inline void gemv(const Format& format, const Activations& in, const LinearJob& j
 template <int kVectors, int kTokens, class Format>
 inline void token_group(const Format& format, const std::int16_t* panels, const typename Format::Units* units,
                         const std::int16_t* q, const float* d, float* acc /* [kTokens, kVectors, kLanes] */) {
-  I32V first[kTokens][kVectors], second[kTokens][kVectors];
+  constexpr int kParts = Format::kHalves ? 2 : 1;  // one after the other, so that registers hold the sums of one
+#pragma GCC unroll 2
+  for (int part = 0; part < kParts; ++part) {
+    I32V sums[kTokens][kVectors];
 #pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) {
+    for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) first[t][v] = second[t][v] = i32_zero();
-  }
-  if constexpr (Format::kHalves) {
-    dot_panels<16>(panels, q, first);
-    dot_panels<16>(panels + 32 * kLanes, q + 32, second);
-  } else {
-    dot_panels<32>(panels, q, first);
-  }
+      for (int v = 0; v < kVectors; ++v) sums[t][v] = i32_zero();
+    }
+    dot_panels<32 / kParts>(panels + part * 32 * kLanes, q + 32 * part, sums);
 #pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) {
+    for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      float* lanes = acc + (t * kVectors + v) * kLanes;
-      f32_store(lanes, format.step(f32_load(lanes), {first[t][v], second[t][v]}, units[v], d + t));
+      for (int v = 0; v < kVectors; ++v) {
+        float* lanes = acc + (t * kVectors + v) * kLanes;
+        f32_store(lanes, format.step(f32_load(lanes), sums[t][v], part, units[v], d + t));
+      }
     }
   }
 }

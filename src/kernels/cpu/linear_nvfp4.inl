@@ -64,8 +64,8 @@ class Nvfp4Format {
     return load_unit(part.line(8));
   }
   // f32(S) is the rounded integer times a power of two, which is exact.
-  F32V step(F32V acc, const BlockSums& sums, F32V units, const float* d) const {
-    return f32_fma(f32_from(sums.first) * units, f32_set1(*d * w_.g), acc);
+  F32V step(F32V acc, I32V sum, int /* half */, F32V units, const float* d) const {
+    return f32_fma(f32_from(sum) * units, f32_set1(*d * w_.g), acc);
   }
 
   static bool is_exception(const RecordPart& part) {

@@ -1,7 +1,7 @@
 // Block-quantized weights of GGUF from records (quant_layout.h), by section 12 of the contract.
 //
-//   one token:      codes meet two planes of 8 bits in byte dot products, and the sums of each group its integer scale
-//   several tokens: (code - offset) * scale is a panel of int16, as with NVFP4
+//   few tokens:  codes meet two planes of 8 bits in byte dot products, and the sums of each group its integer scale
+//   more tokens: (code - offset) * scale is a panel of int16, as with NVFP4
 //
 // What a minimum is multiplied with, the sums of activations over groups, is made once per input (sum_groups).
 #pragma once
@@ -101,58 +101,80 @@ struct QuantUnits {
   F32V d[kKind.is_super ? 1 : 2], m[kKind.is_super ? 1 : 2];
   I32V minimum[kKind.group == 32 ? 1 : 2];  // pairs of groups as int16
 };
-// Of the rows from `lane` on. `records` are those of the tile.
+
+// What does not depend on how codes are stored.
 template <QuantKind kKind>
-inline QuantUnits<kKind> load_units(const QuantLayout& layout, const std::uint8_t* records, int block, int lane) {
-  const std::uint8_t* line = records + layout.record_at(block) + layout.scales_at();
-  QuantUnits<kKind> out;
-  if constexpr (kKind.is_super) {
-    const auto* scales = reinterpret_cast<const std::uint16_t*>(records + layout.super_scales_at(block)) + lane;
-    out.d[0] = f32_load_f16(scales);
-    if constexpr (kKind.has_minimum) {
-      out.m[0] = f32_load_f16(scales + kTileRows) * f32_set1(-1.0F);
-      const WordV integers = load_line(line + 4 * lane);
-      if constexpr (kKind.group == 32) {
-        out.minimum[0] = bits_as<I32V>(integers >> 8 & 0x00FF00FFU);
-      } else {
-        out.minimum[0] = bits_as<I32V>(integers >> 4 & 0x000F000FU);
-        out.minimum[1] = bits_as<I32V>(integers >> 12 & 0x000F000FU);
+class QuantRows {
+ public:
+  static constexpr bool kHalves = !kKind.is_super;
+  static constexpr bool kHasExceptions = false;
+  using Units = QuantUnits<kKind>;
+
+  QuantRows(const QuantWeights& weights, const Activations& in, const QuantLayout& layout)
+      : w_(weights), in_(in), record_bytes_(layout.record_bytes()), scales_at_(layout.scales_at()) {}
+
+  int n_out() const { return w_.n_out; }
+  const std::uint8_t* records() const { return w_.records; }
+  RecordPart part(int row, int block) const {
+    const int tile = row / kTileRows;
+    const std::size_t at = static_cast<std::size_t>(tile) * in_.n_blocks + block;
+    return {w_.records + at * record_bytes_, tile, row % kTileRows, block};
+  }
+
+  Units units(const RecordPart& part) const {
+    const std::uint8_t* line = part.record + scales_at_;
+    Units out;
+    if constexpr (kKind.is_super) {
+      const std::size_t at = static_cast<std::size_t>(part.tile) * (in_.n_blocks / 4) + part.block / 4;
+      const std::uint16_t* scales = w_.super_scales + at * 2 * kTileRows + part.row;
+      out.d[0] = f32_load_f16(scales);
+      if constexpr (kKind.has_minimum) {
+        out.m[0] = f32_load_f16(scales + kTileRows) * f32_set1(-1.0F);
+        const WordV integers = load_line(line + 4 * part.row);
+        if constexpr (kKind.group == 32) {
+          out.minimum[0] = bits_as<I32V>(integers >> 8 & 0x00FF00FFU);
+        } else {
+          out.minimum[0] = bits_as<I32V>(integers >> 4 & 0x000F000FU);
+          out.minimum[1] = bits_as<I32V>(integers >> 12 & 0x000F000FU);
+        }
+      }
+    } else {
+      const auto* scales = reinterpret_cast<const std::uint16_t*>(line) + part.row;
+      for (int half = 0; half < 2; ++half) {
+        out.d[half] = f32_load_f16(scales + half * kTileRows);
+        if constexpr (kKind.has_minimum) out.m[half] = f32_load_f16(scales + (2 + half) * kTileRows);
       }
     }
-  } else {
-    const auto* scales = reinterpret_cast<const std::uint16_t*>(line) + lane;
-    for (int half = 0; half < 2; ++half) {
-      out.d[half] = f32_load_f16(scales + half * kTileRows);
-      if constexpr (kKind.has_minimum) out.m[half] = f32_load_f16(scales + (2 + half) * kTileRows);
-    }
+    return out;
   }
-  return out;
-}
 
-template <QuantKind kKind>
-inline F32V quant_step(F32V acc, const BlockSums& s, const QuantUnits<kKind>& units, float d,
-                       const std::int16_t* sums) {
-  const F32V dx = f32_set1(d);
-  acc = f32_fma(f32_from(s.first), dx * units.d[0], acc);
-  if constexpr (kKind.is_super && kKind.has_minimum) {
-    I32V minimums = i32_zero();
-    if constexpr (kKind.group == 32) {
-      minimums = pair_dot(minimums, units.minimum[0], pair_set1(sums + 4));
-    } else {
-      minimums = pair_dot(minimums, units.minimum[0], pair_set1(sums));
-      minimums = pair_dot(minimums, units.minimum[1], pair_set1(sums + 2));
+  F32V step(F32V acc, I32V sum, int half, const Units& units, const float* d) const {
+    const F32V dx = f32_set1(*d);
+    acc = f32_fma(f32_from(sum), dx * units.d[kHalves ? half : 0], acc);
+    if constexpr (kKind.has_minimum) {
+      const std::int16_t* sums = in_.sums + (d - in_.d) * kSumsPerBlock;
+      F32V minimums;
+      if constexpr (kHalves) {
+        minimums = f32_set1(static_cast<float>(sums[4 + half]));
+      } else if constexpr (kKind.group == 32) {
+        minimums = f32_from(pair_dot(i32_zero(), units.minimum[0], pair_set1(sums + 4)));
+      } else {
+        const I32V first = pair_dot(i32_zero(), units.minimum[0], pair_set1(sums));
+        minimums = f32_from(pair_dot(first, units.minimum[1], pair_set1(sums + 2)));
+      }
+      acc = f32_fma(minimums, dx * units.m[kHalves ? half : 0], acc);
     }
-    acc = f32_fma(f32_from(minimums), dx * units.m[0], acc);
+    return acc;
   }
-  if constexpr (!kKind.is_super) {
-    if constexpr (kKind.has_minimum) acc = f32_fma(f32_set1(static_cast<float>(sums[4])), dx * units.m[0], acc);
-    acc = f32_fma(f32_from(s.second), dx * units.d[1], acc);
-    if constexpr (kKind.has_minimum) acc = f32_fma(f32_set1(static_cast<float>(sums[5])), dx * units.m[1], acc);
-  }
-  return acc;
-}
 
-// --- one token ---
+ private:
+  const QuantWeights& w_;
+  const Activations& in_;
+  std::size_t record_bytes_;
+  int scales_at_;
+};
+
+// --- few tokens ---
 
 // The sums of kLanes rows over a block.
 template <QuantLayout kLayout>
@@ -191,53 +213,29 @@ inline BlockSums plane_sums(const std::uint8_t* record, const PlaneBlock& in, co
   }
 }
 
-template <QuantLayout kLayout, int kStreams>
-inline void gemv_quant_tiles(const QuantWeights& w, const Activations& in, const LinearJob& job, const int* rows) {
-  constexpr int kParts = kTileRows / kLanes;
-  constexpr int kRecord = kLayout.record_bytes();
-  F32V acc[kStreams][kParts];
-  const std::uint8_t* records[kStreams];
-  for (int s = 0; s < kStreams; ++s) {
-    records[s] = w.records + static_cast<std::size_t>(rows[s] / kTileRows) * kLayout.tile_bytes(in.n_blocks);
-    for (int part = 0; part < kParts; ++part) acc[s][part] = f32_set1(0.0F);
-  }
-  for (int block = 0; block < in.n_blocks; ++block) {
-    const std::int16_t* sums = in.sums + static_cast<std::size_t>(block) * kSumsPerBlock;
-    for (int s = 0; s < kStreams; ++s) {
-      const std::uint8_t* record = records[s] + kLayout.record_at(block);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRecord; i += kLineBytes) __builtin_prefetch(record + 8 * kRecord + i);
+template <QuantLayout kLayout>
+class QuantRecords : public QuantRows<kind_of(kLayout)> {
+ public:
+  static constexpr int kRecord = kLayout.record_bytes();
+
+  QuantRecords(const QuantWeights& weights, const Activations& in)
+      : QuantRows<kind_of(kLayout)>(weights, in, kLayout) {}
+
+  template <int kTokens>
+  void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    const std::size_t at = static_cast<std::size_t>(parts[0].block) * kTokens;
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const int lane = part * kLanes;
-        const BlockSums block_sums = plane_sums<kLayout>(record + 4 * lane, in.planes[block], sums);
-        const auto units = load_units<kind_of(kLayout)>(kLayout, records[s], block, lane);
-        acc[s][part] = quant_step<kind_of(kLayout)>(acc[s][part], block_sums, units, in.d[block], sums);
+    for (int p = 0; p < kPartsAtOnce; ++p) {
+      parts[p].template prefetch<kRecord / kLineBytes>(0);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        out[t][p] = plane_sums<kLayout>(parts[p].line(0), in.planes[at + t], in.sums + (at + t) * kSumsPerBlock);
       }
     }
   }
-  for (int s = 0; s < kStreams; ++s) {
-    for (int part = 0; part < kParts && rows[s] + part * kLanes < job.row_end; ++part) {
-      store_lanes(perturbed_gemv(acc[s][part], in.n_in / 64), job, rows[s] + part * kLanes, w.n_out, 0);
-    }
-  }
-}
+};
 
-template <QuantLayout kLayout>
-inline void gemv_quant(const QuantWeights& w, const Activations& in, const LinearJob& job) {
-  const int n_tiles = (job.row_end - job.row_begin + kTileRows - 1) / kTileRows;
-  const int half = n_tiles / 2;
-  for (int tile = 0; tile < half; ++tile) {
-    const int rows[2] = {job.row_begin + tile * kTileRows, job.row_begin + (tile + half) * kTileRows};
-    gemv_quant_tiles<kLayout, 2>(w, in, job, rows);
-  }
-  if (n_tiles % 2 != 0) {
-    const int last = job.row_begin + (n_tiles - 1) * kTileRows;
-    gemv_quant_tiles<kLayout, 1>(w, in, job, &last);
-  }
-}
-
-// --- several tokens ---
+// --- more tokens ---
 
 // Quad t of a panel. Even bytes are elements 0 and 1 of it, odd ones 2 and 3 (kQuadOrder).
 template <QuantLayout kLayout>
@@ -256,9 +254,11 @@ inline void pack_quad(const std::uint8_t* record, int t, WordV quad, std::int16_
 }
 
 // A block of kLanes rows as a panel.
-using PackRecord = void (*)(const std::uint8_t* record, std::int16_t* panel);
+using PackRecord = void (*)(const RecordPart& part, std::int16_t* panel);
 template <QuantLayout kLayout>
-void pack_record(const std::uint8_t* record, std::int16_t* panel) {
+void pack_record(const RecordPart& part, std::int16_t* panel) {
+  part.prefetch<kLayout.record_bytes() / kLineBytes>(0);
+  const std::uint8_t* record = part.line(0);
 #pragma GCC unroll 8
   for (int t = 0; t < 8; ++t) {
     const TwoQuads w = load_quads<kLayout>(record, t);
@@ -267,52 +267,28 @@ void pack_record(const std::uint8_t* record, std::int16_t* panel) {
   }
 }
 
+// Types of one kind share the loops over panels; how a record becomes one is a call.
 template <QuantKind kKind>
-class QuantFormat {
+class QuantPanels : public QuantRows<kKind> {
  public:
-  static constexpr bool kHalves = !kKind.is_super;
-  static constexpr bool kHasExceptions = false;
-  using Units = QuantUnits<kKind>;
-
-  QuantFormat(const QuantWeights& weights, const Activations& in, const QuantLayout& layout, PackRecord pack_one)
-      : w_(weights), in_(in), layout_(layout), pack_(pack_one) {}
-
-  int n_out() const { return w_.n_out; }
-  struct Part {
-    const std::uint8_t* records;  // of the tile
-    int lane;
-    int block;
-  };
-  Part part(int row, int block) const {
-    const std::size_t tile = row / kTileRows;
-    return {w_.records + tile * layout_.tile_bytes(in_.n_blocks), row % kTileRows, block};
-  }
-  void pack(const Part& part, std::int16_t* panel) const {
-    pack_(part.records + layout_.record_at(part.block) + 4 * part.lane, panel);
-  }
-  Units units(const Part& part) const { return load_units<kKind>(layout_, part.records, part.block, part.lane); }
-  F32V step(F32V acc, const BlockSums& s, const Units& units, const float* d) const {
-    return quant_step<kKind>(acc, s, units, *d, in_.sums + (d - in_.d) * kSumsPerBlock);
-  }
+  QuantPanels(const QuantWeights& weights, const Activations& in, const QuantLayout& layout, PackRecord pack_part)
+      : QuantRows<kKind>(weights, in, layout), pack_(pack_part) {}
+  void pack(const RecordPart& part, std::int16_t* panel) const { pack_(part, panel); }
 
  private:
-  const QuantWeights& w_;
-  const Activations& in_;
-  const QuantLayout& layout_;
   PackRecord pack_;
 };
 
 template <QuantKind kKind>
 void gemm_quant(const QuantWeights& w, const Activations& in, const LinearJob& job, const QuantLayout& layout,
-                PackRecord pack_one) {
-  QuantFormat<kKind> format(w, in, layout, pack_one);
-  gemm(format, in, job);
+                PackRecord pack_part) {
+  gemm(QuantPanels<kKind>(w, in, layout, pack_part), in, job);
 }
 
 template <QuantLayout kLayout>
 void linear_quant(const QuantWeights& w, const Activations& in, const LinearJob& job) {
-  if (in.n_rows == 1) {
-    gemv_quant<kLayout>(w, in, job);
+  if (in.n_rows <= kGemvTokens) {
+    linear_of_few<kGemvTokens>(QuantRecords<kLayout>(w, in), in, job);
   } else {
     gemm_quant<kind_of(kLayout)>(w, in, job, kLayout, pack_record<kLayout>);
   }

@@ -55,8 +55,8 @@ class Rows16Format {
     return f32_load_pow2(w_.unit + (static_cast<std::size_t>(part.tile) * n_blocks_ + part.block) * kTileRows +
                          part.row);
   }
-  F32V step(F32V acc, const BlockSums& sums, F32V units, const float* d) const {
-    return f32_fma(f32_from(sums.first), f32_set1(*d) * units, acc);
+  F32V step(F32V acc, I32V sum, int /* half */, F32V units, const float* d) const {
+    return f32_fma(f32_from(sum), f32_set1(*d) * units, acc);
   }
 
  private:
@@ -169,9 +169,8 @@ class Q8Format {
     const auto* scales = reinterpret_cast<const std::uint16_t*>(part.record + kQ8RecordScales) + part.row;
     return {f32_load_f16(scales), f32_load_f16(scales + kTileRows)};
   }
-  F32V step(F32V acc, const BlockSums& sums, const Units& units, const float* d) const {
-    acc = f32_fma(f32_from(sums.first), f32_set1(*d) * units.first, acc);
-    return f32_fma(f32_from(sums.second), f32_set1(*d) * units.second, acc);
+  F32V step(F32V acc, I32V sum, int half, const Units& units, const float* d) const {
+    return f32_fma(f32_from(sum), f32_set1(*d) * (half == 0 ? units.first : units.second), acc);
   }
 
  private:

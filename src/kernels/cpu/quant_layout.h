@@ -7,8 +7,8 @@
 //     two bits of 6:        line t / 2, in the same way
 //     one bit of 3 and 5:   line t / 4, from bit t % 4 * 2 and one above it on
 //   super-blocks: a line of integers (groups of 32: scale 0, minimum 0, scale 1, minimum 1; groups of 16: scales, in
-//                 Q2_K with the minimum above the scale's four bits), and after every four records a line of d [16] and
-//                 m [16] in f16
+//                 Q2_K with the minimum above the scale's four bits). Their d and m lie apart
+//                 (QuantWeights::super_scales)
 //   blocks of 32: a line of d [2, 16] in f16, and one of m where the type has it
 //
 // As in the vocabularies, nothing here is shared by the linker (kernel_table.h): no std header with code, and a copy
@@ -34,17 +34,6 @@ struct QuantLayout {
   constexpr int high_at() const { return 2 * low_bits() * kLineBytes; }
   constexpr int scales_at() const { return high_at() + 2 * high_bits() * kLineBytes; }
   constexpr int record_bytes() const { return scales_at() + (is_super || !has_minimum ? 1 : 2) * kLineBytes; }
-  constexpr int period_blocks() const { return is_super ? 4 : 1; }
-  constexpr std::size_t period_bytes() const {
-    return static_cast<std::size_t>(period_blocks()) * record_bytes() + (is_super ? kLineBytes : 0);
-  }
-  // Of the records of a tile.
-  constexpr std::size_t record_at(int block) const {
-    return block / period_blocks() * period_bytes() +
-           static_cast<std::size_t>(block % period_blocks()) * record_bytes();
-  }
-  constexpr std::size_t super_scales_at(int block) const { return (block / 4 + 1) * period_bytes() - kLineBytes; }
-  constexpr std::size_t tile_bytes(int n_blocks) const { return n_blocks / period_blocks() * period_bytes(); }
 };
 
 // In the order of KernelTable::linear_quant.

@@ -80,19 +80,25 @@ bool is_finite(std::uint16_t f16) {
   return (f16 & 0x7C00) != 0x7C00;
 }
 
+// Where the parts of a tile go.
+struct Tile {
+  std::uint8_t* records;        // [n_blocks, record_bytes]
+  std::uint16_t* super_scales;  // [n_blocks / 4, 2, kTileRows]
+};
+
 // Returns the element where a block with a scale that is not finite starts; none: -1.
 int pack_block(const QuantFormat& format, const QuantLayout& layout, const TensorView& view, std::size_t row, int block,
-               std::uint8_t* tile) {
+               const Tile& tile) {
   const QuantBlock w = unpack_block(format, view.row_span(row), static_cast<std::size_t>(block));
   const int lane = static_cast<int>(row % kTileRows);
-  std::uint8_t* record = tile + layout.record_at(block);
+  std::uint8_t* record = tile.records + static_cast<std::size_t>(block) * layout.record_bytes();
   RowOfRecord share(record + 4 * lane);
   share.add_codes(layout, w);
   if (layout.is_super) {
     share.add_integers(layout, w);
-    std::uint8_t* line = tile + layout.super_scales_at(block);
-    store_f16(line, lane, w.d[0]);
-    store_f16(line, kTileRows + lane, w.m[0]);
+    std::uint16_t* scales = tile.super_scales + static_cast<std::size_t>(block) / 4 * 2 * kTileRows;
+    scales[lane] = w.d[0];
+    scales[kTileRows + lane] = w.m[0];
   } else {
     for (int half = 0; half < 2; ++half) {
       store_f16(record + layout.scales_at(), half * kTileRows + lane, w.d[half]);
@@ -125,13 +131,17 @@ Result<QuantLinear> make_quant_linear(const TensorView& view, ThreadPool& pool, 
   const QuantLayout& layout = kQuantLayouts[out.type];
   const std::size_t rows = view.rows(), n_tiles = (rows + kTileRows - 1) / kTileRows;
   const int n_blocks = static_cast<int>((view.cols() + 63) / 64);
-  const std::size_t tile_bytes = layout.tile_bytes(n_blocks);
+  const std::size_t tile_bytes = static_cast<std::size_t>(n_blocks) * layout.record_bytes();
+  const std::size_t tile_scales = layout.is_super ? static_cast<std::size_t>(n_blocks) / 4 * 2 * kTileRows : 0;
   out.records = arena.allocate(n_tiles * tile_bytes);
+  if (layout.is_super) out.super_scales = arena.allocate(n_tiles * tile_scales * sizeof(std::uint16_t));
   std::uint8_t* records = out.records.data.get();
+  auto* super_scales = reinterpret_cast<std::uint16_t*>(out.super_scales.data.get());
   std::atomic<std::size_t> bad_element = std::numeric_limits<std::size_t>::max();  // the first block that fails
   const auto pack_rows = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t row = begin; row < end; ++row) {
-      std::uint8_t* tile = records + row / kTileRows * tile_bytes;
+      const std::size_t index = row / kTileRows;
+      const Tile tile{records + index * tile_bytes, super_scales + index * tile_scales};
       for (int block = 0; block < n_blocks; ++block) {
         const int bad = pack_block(format, layout, view, row, block, tile);
         if (bad < 0) continue;
@@ -146,7 +156,10 @@ Result<QuantLinear> make_quant_linear(const TensorView& view, ThreadPool& pool, 
   if (bad_element != std::numeric_limits<std::size_t>::max()) {
     return nonfinite_scale(view, bad_element / view.cols(), bad_element % view.cols());
   }
-  out.weights = {.records = records, .n_out = static_cast<int>(rows), .n_in = static_cast<int>(view.cols())};
+  out.weights = {.records = records,
+                 .super_scales = super_scales,
+                 .n_out = static_cast<int>(rows),
+                 .n_in = static_cast<int>(view.cols())};
   return out;
 }
 

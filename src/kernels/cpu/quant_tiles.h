@@ -13,8 +13,9 @@ namespace nibble::kernels::cpu {
 
 // A copy about as large as the tensor in the file.
 struct QuantLinear {
-  PageSpan records;  // [n_tiles, tile_bytes of the layout]
-  int type = 0;      // index into kQuantLayouts and KernelTable::linear_quant
+  PageSpan records;
+  PageSpan super_scales;
+  int type = 0;  // index into kQuantLayouts and KernelTable::linear_quant
   QuantWeights weights = {};
 };
 
