@@ -30,11 +30,11 @@ Error nonfinite_weights(const TensorView& view) {
 }
 
 Error no_kernel(const TensorView& view) {
-  return Error{.message = "weights of a type that no kernel of nc1 takes",
+  return Error{.message = "weights of a type that the cuda backend has no kernel for",
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
                .expected = "NVFP4, F16, BF16, Q8_0 or F32",
-               .hint = "convert the file with 'nibble quantize'"};
+               .hint = "run it with --backend cpu, or convert the file with 'nibble quantize'"};
 }
 
 // False for a type without a kernel.
@@ -227,10 +227,11 @@ Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source)
 Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const TensorView& table) {
   RowFormat format = RowFormat::kF32;
   if (!row_format(table.dtype, format)) {
-    return Error{.message = "an embedding table of a type that nibble does not look up",
+    return Error{.message = "an embedding table of a type that the cuda backend does not look up",
                  .tensor = std::string(table.name),
                  .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16 or Q8_0"};
+                 .expected = "F32, F16, BF16 or Q8_0",
+                 .hint = "run it with --backend cpu, or convert the file with 'nibble quantize'"};
   }
   auto embedding = std::make_unique<CudaEmbedding>();
   NIBBLE_ASSIGN(embedding->table, rows(table));
