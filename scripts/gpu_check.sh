@@ -46,6 +46,7 @@ prepare() {
   mapfile -t files < <(dpkg -L "${BUNDLED_PACKAGES[@]}" | grep -E "$BUNDLED_FILES" | sort -u | while read -r f; do [ -d "$f" ] || echo "$f"; done)
   [ "${#files[@]}" -gt 100 ] || die "the packages are not installed" "run scripts/install_deps.sh"
   tar -cJf "$PREPARE/libraries.tar.xz" -C / "${files[@]#/}"
+  git rev-parse --short=12 HEAD >"$PREPARE/commit"
   if [ -n "$MODEL" ]; then
     rm -f "$PREPARE"/model.xz.*
     xz -T0 -1 -c "$MODEL" | split -b "$PIECE_BYTES" -d - "$PREPARE/model.xz."
@@ -59,6 +60,8 @@ unpack_bundle() {
   local place=$PWD/build/gpu_check/bundle
   mkdir -p "$place"
   tar -xJf "$BUNDLE/libraries.tar.xz" -C "$place"
+  NIBBLE_COMMIT=$(cat "$BUNDLE/commit")
+  export NIBBLE_COMMIT # for receipts, where the sources came without their repository
   CMAKE_ARGS+=("-DCMAKE_PREFIX_PATH=$place/usr" "-DOPENSSL_ROOT_DIR=$place/usr" -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu
     "-DCMAKE_CXX_FLAGS=-isystem $place/usr/include/x86_64-linux-gnu" "-DCMAKE_BUILD_RPATH=$place/usr/lib/x86_64-linux-gnu" -Wno-dev)
   if [ -z "$MODEL" ] && compgen -G "$BUNDLE/model.xz.*" >/dev/null; then

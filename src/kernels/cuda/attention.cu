@@ -58,6 +58,20 @@ __device__ inline CachePart cache_of_tile(const AttentionArgs& a) {
           row.values + layer_head * row.capacity * a.head_dim};
 }
 
+// Brings a split's keys and values into L2 while the queries are being made ready.
+__device__ void prefetch_split(const AttentionArgs& a, const CachePart& cache, int first_key) {
+  constexpr int kLine = 128;
+  if (first_key > a.rows[static_cast<std::size_t>(blockIdx.z) * a.rows_per_tile].pos) return;
+  const auto prefetch = [](const void* memory, int bytes) {
+    for (int i = static_cast<int>(threadIdx.x) * kLine; i < bytes; i += kThreads * kLine) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(memory) + i));
+    }
+  };
+  const int width = padded_head(a.head_dim);
+  prefetch(cache.keys + static_cast<std::size_t>(first_key) * width, kSplit * width * static_cast<int>(sizeof(__half)));
+  prefetch(cache.values + static_cast<std::size_t>(first_key) * a.head_dim, kSplit * a.head_dim);
+}
+
 __device__ inline int keys_of_tile(const Shared& s) {
   int n = 0;
   for (int i = 0; i < kQueries; ++i) n = max(n, s.n_keys[i]);
@@ -67,11 +81,12 @@ __device__ inline int keys_of_tile(const Shared& s) {
 // One split of one tile; its integers go to memory.
 __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs a) {
   __shared__ Shared s;
+  const CachePart cache = cache_of_tile(a);
+  const int split = blockIdx.x, first_key = split * kSplit;
+  prefetch_split(a, cache, first_key);
   load_queries(a, s);
   __syncthreads();
-  const int split = blockIdx.x, first_key = split * kSplit;
   if (first_key >= keys_of_tile(s)) return;
-  const CachePart cache = cache_of_tile(a);
   const RowPair rows = weigh_split(a, s, cache.keys, cache.key_scales, cache.value_scales, first_key);
   __syncthreads();
 
@@ -89,6 +104,7 @@ __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs
     out[half][a.head_dim + 1] = rows.r[half];
     out[half][a.head_dim + 2] = __float_as_int(rows.e[half]);
   }
+#pragma unroll 4
   for (int dim = 8 * warp; dim < a.head_dim; dim += 8 * kWarps) {
     int sums[4];
     weigh_values(a, s, cache.values + static_cast<std::size_t>(first_key) * a.head_dim, dim, sums);

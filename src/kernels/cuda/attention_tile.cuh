@@ -91,26 +91,51 @@ __device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
   }
 }
 
-// Step 3: f32 sums of the exact chunks of 64, left to right. A chunk may be
-// summed in any order, so each thread takes a quarter of it that lies together.
+// The sums of one chunk of kSteps * 16 dimensions. It may be summed in any order, so each thread takes a quarter of it
+// that lies together. All keys are asked for before the first is used: waiting for memory is what a short sequence
+// costs.
+template <int kSteps>
+__device__ inline void chunk_sums(const Shared& s, const __half* keys, int width, int chunk,
+                                  float (&sum)[kKeyTiles][4]) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int mine = chunk + t * kSteps * 4;  // of the chunk's dimensions, this thread's first
+  uint2 k[kSteps][kKeyTiles];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+      k[step][tile] =
+          *reinterpret_cast<const uint2*>(keys + static_cast<std::size_t>(8 * tile + g) * width + mine + 4 * step);
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const uint2 low = *reinterpret_cast<const uint2*>(&s.q[g][mine + 4 * step]);
+    const uint2 high = *reinterpret_cast<const uint2*>(&s.q[g + 8][mine + 4 * step]);
+    const u32 q[4] = {low.x, high.x, low.y, high.y};
+#pragma unroll
+    for (int tile = 0; tile < kKeyTiles; ++tile) mma_f16(sum[tile], q, k[step][tile].x, k[step][tile].y);
+  }
+}
+
+// Step 3: f32 sums of the exact chunks of 64, left to right.
 __device__ inline void scores_of_warp(const AttentionArgs& a, const Shared& s, const __half* keys,
                                       float (&score)[kKeyTiles][4]) {
-  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int width = padded_head(a.head_dim);
   for (int chunk = 0; chunk < width; chunk += nc1::kScoreChunk) {
-    const int steps = min(nc1::kScoreChunk, width - chunk) / 16;
-    const int mine = chunk + t * steps * 4;  // of the chunk's dimensions, this thread's first
     float sum[kKeyTiles][4] = {};
-    for (int step = 0; step < steps; ++step) {
-      const int dim = mine + 4 * step;
-      const uint2 low = *reinterpret_cast<const uint2*>(&s.q[g][dim]);
-      const uint2 high = *reinterpret_cast<const uint2*>(&s.q[g + 8][dim]);
-      const u32 q[4] = {low.x, high.x, low.y, high.y};
-#pragma unroll
-      for (int tile = 0; tile < kKeyTiles; ++tile) {
-        const uint2 k = *reinterpret_cast<const uint2*>(keys + static_cast<std::size_t>(8 * tile + g) * width + dim);
-        mma_f16(sum[tile], q, k.x, k.y);
-      }
+    switch (min(nc1::kScoreChunk, width - chunk) / 16) {
+      case 4:
+        chunk_sums<4>(s, keys, width, chunk, sum);
+        break;
+      case 3:
+        chunk_sums<3>(s, keys, width, chunk, sum);
+        break;
+      case 2:
+        chunk_sums<2>(s, keys, width, chunk, sum);
+        break;
+      default:
+        chunk_sums<1>(s, keys, width, chunk, sum);
     }
 #pragma unroll
     for (int tile = 0; tile < kKeyTiles; ++tile) {
@@ -135,6 +160,13 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int warp_key = warp * kKeysPerWarp;
   const int width = padded_head(a.head_dim);
+  float2 key_scale[kKeyTiles], value_scale[kKeyTiles];  // of this thread's keys: 2t and 2t + 1 of each eight
+#pragma unroll
+  for (int tile = 0; tile < kKeyTiles; ++tile) {
+    const int key = first_key + warp_key + 8 * tile + 2 * t;
+    key_scale[tile] = *reinterpret_cast<const float2*>(key_scales + key);
+    value_scale[tile] = *reinterpret_cast<const float2*>(value_scales + key);
+  }
   float p[kKeyTiles][4];
   int exponent[kKeyTiles][4];
   scores_of_warp(a, s, keys + static_cast<std::size_t>(first_key + warp_key) * width, p);
@@ -154,7 +186,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
         const int key = warp_key + 8 * tile + 2 * t + i % 2;
         exponent[tile][i] = kUnseen;
         if (key >= n_keys) continue;
-        float score = p[tile][i] * (q_scale * key_scales[first_key + key]);
+        float score = p[tile][i] * (q_scale * (i % 2 == 0 ? key_scale[tile].x : key_scale[tile].y));
         if (format::is_nan(score)) {  // its scales overflowed
           is_nan[half] = true;
           score = 0.0f;
@@ -191,7 +223,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
         const int below = exponent[tile][i] - m;
         float weight = 0.0f;
         if (key < rows.n_keys[half] && below >= nc1::kExponentFloor) {
-          weight = (p[tile][i] * value_scales[first_key + key]) * format::pow2(below);
+          weight = (p[tile][i] * (i % 2 == 0 ? value_scale[tile].x : value_scale[tile].y)) * format::pow2(below);
           r_sum += format::rne(p[tile][i], format::pow2(nc1::kSumBits + below));
         }
         p[tile][i] = weight;

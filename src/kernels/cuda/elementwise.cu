@@ -8,7 +8,7 @@ using format::fma_rn;
 
 constexpr int kThreads = 256;
 constexpr int kNormThreads = 1024;
-constexpr int kSharedRow = 11 * 1024;  // floats of a row for which shared memory need not ask for more than 48 KB
+constexpr int kSharedRow = 10 * 1024;  // floats of a row that shared memory and registers of a thread block hold
 
 int blocks_for(std::int64_t n, int per_block) {
   return static_cast<int>((n + per_block - 1) / per_block);
@@ -59,30 +59,97 @@ __device__ void quantize_some_blocks(const Quantized& out, const Flags& flags, i
   if (block < padded_columns(dim) / kBlockColumns) quantize_one_block(out, flags, blockIdx.y, dim, block, value);
 }
 
-// One row by one thread block. The sum has 256 lanes, whoever runs them; the other threads help to read and to
-// quantize.
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNormArgs a) {
-  extern __shared__ float row_shared[];  // [dim], of rows that fit
-  const int row = blockIdx.x;
-  const std::size_t at = static_cast<std::size_t>(row) * a.dim;
-  float* x = a.dim <= kSharedRow ? row_shared : a.x + at;
-  for (int i = threadIdx.x; i < a.dim; i += kNormThreads) {
-    float value = a.x[at + i];
-    if (a.y != nullptr) {
-      value = value + a.y[at + i];
-      a.x[at + i] = value;
+// Elements of a row that a thread of a norm holds: of the blocks of its warp, those that it will quantize.
+struct NormElements {
+  static constexpr int kBlocks = (kSharedRow / kBlockColumns + kNormThreads / kWarp - 1) / (kNormThreads / kWarp);
+  float x[kBlocks][2], weight[kBlocks][2];
+};
+__device__ inline int norm_element(int index) {
+  return (threadIdx.x / kWarp + index * (kNormThreads / kWarp)) * kBlockColumns + first_element_of_lane();
+}
+
+// All loads of a row before the first use of one: the row is short, and waiting for memory is what a norm costs.
+__device__ void load_norm_elements(const AddNormArgs& a, std::size_t at, NormElements& e) {
+  float y[NormElements::kBlocks][2];
+#pragma unroll
+  for (int b = 0; b < NormElements::kBlocks; ++b) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = norm_element(b) + 16 * half;
+      const bool is_inside = i < a.dim;
+      e.x[b][half] = is_inside ? a.x[at + i] : 0.0f;
+      y[b][half] = is_inside && a.y != nullptr ? a.y[at + i] : 0.0f;
+      e.weight[b][half] = is_inside ? a.weight[i] : 0.0f;
     }
-    x[i] = value;
+  }
+  if (a.y == nullptr) return;
+#pragma unroll
+  for (int b = 0; b < NormElements::kBlocks; ++b) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      e.x[b][half] = e.x[b][half] + y[b][half];
+      const int i = norm_element(b) + 16 * half;
+      if (i < a.dim) a.x[at + i] = e.x[b][half];
+    }
+  }
+}
+
+// r of section 5 from the lane sums of the block's first 256 threads.
+__device__ inline float norm_factor(const AddNormArgs& a, float lane_sum) {
+  const float v = fma_rn(reduce_lanes(lane_sum), format::div_rn(1.0f, static_cast<float>(a.dim)), a.eps);
+  return format::div_rn(1.0f, format::sqrt_rn(v));
+}
+
+// One row by one thread block. The sum has 256 lanes, whoever brings the values; the other threads help to do that.
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNormArgs a) {
+  __shared__ float row_shared[kSharedRow];
+  const int row = blockIdx.x, n_blocks = padded_columns(a.dim) / kBlockColumns;
+  const std::size_t at = static_cast<std::size_t>(row) * a.dim;
+  NormElements e;
+  load_norm_elements(a, at, e);
+#pragma unroll
+  for (int b = 0; b < NormElements::kBlocks; ++b) {
+    const int i = norm_element(b);
+    if (i < a.dim) row_shared[i] = e.x[b][0];
+    if (i + 16 < a.dim) row_shared[i + 16] = e.x[b][1];
   }
   __syncthreads();
   float lane_sum = 0.0f;
   if (threadIdx.x < format::nc1::kReduceLanes) {
 #pragma unroll 8
+    for (int i = threadIdx.x; i < a.dim; i += format::nc1::kReduceLanes) {
+      lane_sum = fma_rn(row_shared[i], row_shared[i], lane_sum);
+    }
+  }
+  const float r = norm_factor(a, lane_sum);
+#pragma unroll
+  for (int b = 0; b < NormElements::kBlocks; ++b) {
+    const int i = norm_element(b), block = i / kBlockColumns;
+    if (block >= n_blocks) break;
+    const float first = (e.x[b][0] * r) * e.weight[b][0], second = (e.x[b][1] * r) * e.weight[b][1];
+    if (a.normed != nullptr && i < a.dim) a.normed[at + i] = first;
+    if (a.normed != nullptr && i + 16 < a.dim) a.normed[at + i + 16] = second;
+    if (a.quantized.q == nullptr) continue;
+    const bool finite =
+        quantize_block(i < a.dim ? first : 0.0f, i + 16 < a.dim ? second : 0.0f, a.quantized, row, n_blocks, block);
+    if (!finite && threadIdx.x % kWarp == 0) raise_flag(a.flags, row);
+  }
+}
+
+// Rows that neither registers nor shared memory hold: the same, from memory each time.
+__global__ void __launch_bounds__(kNormThreads) add_norm_long_kernel(AddNormArgs a) {
+  const int row = blockIdx.x;
+  const std::size_t at = static_cast<std::size_t>(row) * a.dim;
+  float* x = a.x + at;
+  if (a.y != nullptr) {
+    for (int i = threadIdx.x; i < a.dim; i += kNormThreads) x[i] = x[i] + a.y[at + i];
+  }
+  __syncthreads();
+  float lane_sum = 0.0f;
+  if (threadIdx.x < format::nc1::kReduceLanes) {
     for (int i = threadIdx.x; i < a.dim; i += format::nc1::kReduceLanes) lane_sum = fma_rn(x[i], x[i], lane_sum);
   }
-  const float sum = reduce_lanes(lane_sum);
-  const float v = fma_rn(sum, format::div_rn(1.0f, static_cast<float>(a.dim)), a.eps);
-  const float r = format::div_rn(1.0f, format::sqrt_rn(v));
+  const float r = norm_factor(a, lane_sum);
   const auto normed = [&](int i) {
     const float value = (x[i] * r) * a.weight[i];
     if (a.normed != nullptr) a.normed[at + i] = value;
@@ -137,8 +204,11 @@ cudaError_t launch(const EmbedArgs& a, cudaStream_t stream) {
 }
 
 cudaError_t launch(const AddNormArgs& a, cudaStream_t stream) {
-  const int floats = a.dim <= kSharedRow ? a.dim : 0;
-  add_norm_kernel<<<a.n_rows, kNormThreads, floats* static_cast<int>(sizeof(float)), stream>>>(a);
+  if (a.dim <= kSharedRow) {
+    add_norm_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
+  } else {
+    add_norm_long_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
+  }
   return cudaGetLastError();
 }
 
