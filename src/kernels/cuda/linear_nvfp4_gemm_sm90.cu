@@ -22,14 +22,14 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kDecoders = 3;  // warps
 constexpr int kTokens = kConsumers * 64;
 constexpr int kStages = 4;
-constexpr int kRingPairs = 3;          // of weights as they come from memory
-constexpr int kRasterGroups = 8;       // of rows that go through the tokens together, for the L2 cache
-constexpr int kRowBytes = kBlock * 2;  // of f16 in shared memory: the width of the 128-byte swizzle
+constexpr int kRingPairs = 3;                      // of weights as they come from memory
+[[maybe_unused]] constexpr int kRasterGroups = 8;  // of rows that go through the tokens together, for the L2 cache
+constexpr int kRowBytes = kBlock * 2;              // of f16 in shared memory: the width of the 128-byte swizzle
 constexpr int kTokenBytes = kTokens * kRowBytes;
-constexpr int kFactorBytes = kTokens * static_cast<int>(sizeof(float));
+[[maybe_unused]] constexpr int kFactorBytes = kTokens * static_cast<int>(sizeof(float));
 // Together the registers of the launch.
 [[maybe_unused]] constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;
-constexpr int kTurnBarrier = 1;  // named barriers of the consumers' turns: this one and the next
+[[maybe_unused]] constexpr int kTurnBarrier = 1;  // named barriers of the consumers' turns: this one and the next
 
 // kTiles: row tiles of 16, 9 or 12.
 template <int kTiles>
