@@ -46,6 +46,7 @@ cudaError_t current_device(Device* device) {
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, id);
   };
   get(&device->n_multiprocessors, cudaDevAttrMultiProcessorCount);
+  get(&device->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   get(&major, cudaDevAttrComputeCapabilityMajor);
   get(&minor, cudaDevAttrComputeCapabilityMinor);
   device->capability = 10 * major + minor;

@@ -29,7 +29,8 @@ struct Problem {
 
 struct Device {
   int n_multiprocessors = 0;
-  int capability = 0;  // 90 for 9.0
+  int capability = 0;    // 90 for 9.0
+  int shared_bytes = 0;  // that a block of threads may have
 };
 cudaError_t current_device(Device* device);
 
