@@ -369,6 +369,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     raise_registers<kConsumerRegisters>();
     Consumer<kTiles>{p, schedule, base, warpgroup - 1, thread}.run();
   }
+#else
+  __trap();  // compiled for a GPU without wgmma: sm_90 instead of sm_90a, say
 #endif
 }
 
