@@ -176,40 +176,51 @@ class QuantRows {
 
 // --- few tokens ---
 
-// The sums of kLanes rows over a block.
-template <QuantLayout kLayout>
-inline BlockSums plane_sums(const std::uint8_t* record, const PlaneBlock& in, const std::int16_t* sums) {
+// The sums of kLanes rows and kTokens tokens over a block. Codes are decoded once.
+template <QuantLayout kLayout, int kTokens>
+inline void plane_sums(const RecordPart& part, const PlaneBlock* in, const std::int16_t* sums, I32V (*out)[2]) {
   constexpr int kGroups = 64 / kLayout.group;
-  I32V high[kGroups], low[kGroups];
+  const std::uint8_t* record = part.line(0);
+  I32V high[kTokens][kGroups], low[kTokens][kGroups];
 #pragma GCC unroll 4
-  for (int g = 0; g < kGroups; ++g) {
-    high[g] = i32_zero();
-    // What the offset of the codes adds is taken away at the start.
-    low[g] = i32_set1(-kLayout.offset * sums[kGroups == 4 ? g : 4 + g]);
+  for (int token = 0; token < kTokens; ++token) {
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      high[token][g] = i32_zero();
+      // What the offset of the codes adds is taken away at the start.
+      low[token][g] = i32_set1(-kLayout.offset * sums[token * kSumsPerBlock + (kGroups == 4 ? g : 4 + g)]);
+    }
   }
 #pragma GCC unroll 8
   for (int t = 0; t < 8; ++t) {
     const TwoQuads w = load_quads<kLayout>(record, t);
-    const int g = 4 * t / kLayout.group, at = 4 * t;
-    high[g] = quad_dot(high[g], bits_as<I32V>(w.first), in.high + at);
-    low[g] = quad_dot(low[g], bits_as<I32V>(w.first), in.low + at);
-    const int g2 = g + kGroups / 2;
-    high[g2] = quad_dot(high[g2], bits_as<I32V>(w.second), in.high + 32 + at);
-    low[g2] = quad_dot(low[g2], bits_as<I32V>(w.second), in.low + 32 + at);
-  }
-  IntV sum[kGroups];
+    const I32V first = bits_as<I32V>(w.first), second = bits_as<I32V>(w.second);
+    const int g = 4 * t / kLayout.group, g2 = g + kGroups / 2, at = 4 * t;
 #pragma GCC unroll 4
-  for (int g = 0; g < kGroups; ++g) sum[g] = bits_as<IntV>(i32_times_8(high[g]) + low[g]);
-  if constexpr (!kLayout.is_super) {
-    return {bits_as<I32V>(sum[0]), bits_as<I32V>(sum[1])};
-  } else {
-    IntV total = {};
-#pragma GCC unroll 2
-    for (int pair = 0; pair < kGroups / 2; ++pair) {
-      const ShortV scales = scale_pair<kLayout>(record, pair);
-      total += low_of_pair(scales) * sum[2 * pair] + high_of_pair(scales) * sum[2 * pair + 1];
+    for (int token = 0; token < kTokens; ++token) {
+      high[token][g] = quad_dot(high[token][g], first, in[token].high + at);
+      low[token][g] = quad_dot(low[token][g], first, in[token].low + at);
+      high[token][g2] = quad_dot(high[token][g2], second, in[token].high + 32 + at);
+      low[token][g2] = quad_dot(low[token][g2], second, in[token].low + 32 + at);
     }
-    return {bits_as<I32V>(total), i32_zero()};
+  }
+#pragma GCC unroll 4
+  for (int token = 0; token < kTokens; ++token) {
+    IntV sum[kGroups];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) sum[g] = bits_as<IntV>(i32_times_8(high[token][g]) + low[token][g]);
+    if constexpr (!kLayout.is_super) {
+      out[token][0] = bits_as<I32V>(sum[0]);
+      out[token][1] = bits_as<I32V>(sum[1]);
+    } else {
+      IntV total = {};
+#pragma GCC unroll 2
+      for (int pair = 0; pair < kGroups / 2; ++pair) {
+        const ShortV scales = scale_pair<kLayout>(record, pair);
+        total += low_of_pair(scales) * sum[2 * pair] + high_of_pair(scales) * sum[2 * pair + 1];
+      }
+      out[token][0] = bits_as<I32V>(total);
+    }
   }
 }
 
@@ -226,10 +237,16 @@ class QuantRecords : public QuantRows<kind_of(kLayout)> {
     const std::size_t at = static_cast<std::size_t>(parts[0].block) * kTokens;
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) {
-      parts[p].template prefetch<kRecord / kLineBytes>(0);
+      if (parts[p].row == 0) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kRecord; i += kLineBytes) __builtin_prefetch(parts[p].record + 8 * kRecord + i);
+      }
+      I32V found[kTokens][2];
+      plane_sums<kLayout, kTokens>(parts[p], in.planes + at, in.sums + at * kSumsPerBlock, found);
 #pragma GCC unroll 4
       for (int t = 0; t < kTokens; ++t) {
-        out[t][p] = plane_sums<kLayout>(parts[p].line(0), in.planes[at + t], in.sums + (at + t) * kSumsPerBlock);
+        out[t][p].first = found[t][0];
+        if constexpr (!kLayout.is_super) out[t][p].second = found[t][1];
       }
     }
   }
