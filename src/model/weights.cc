@@ -154,13 +154,14 @@ Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config,
   Weights weights;
   Loader loader(checkpoint, backend, form, weights);
   NIBBLE_ASSIGN(weights.embedding, loader.embedding("token_embd.weight"));
+  // The head first: while a backend copies a tensor it is resident twice, and this is the largest.
+  weights.tied_output = !loader.has("output.weight");
+  NIBBLE_ASSIGN(weights.output, loader.linear(weights.tied_output ? "token_embd.weight" : "output.weight"));
+  NIBBLE_ASSIGN(weights.output_norm, loader.vector("output_norm.weight"));
   for (int i = 0; i < config.n_layers; ++i) {
     NIBBLE_ASSIGN(LayerWeights layer, load_layer(loader, config, i));
     weights.layers.push_back(std::move(layer));
   }
-  NIBBLE_ASSIGN(weights.output_norm, loader.vector("output_norm.weight"));
-  weights.tied_output = !loader.has("output.weight");
-  NIBBLE_ASSIGN(weights.output, loader.linear(weights.tied_output ? "token_embd.weight" : "output.weight"));
   return weights;
 }
 
