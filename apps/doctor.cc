@@ -8,8 +8,8 @@
 #include "apps/console.h"
 #include "base/build_info.h"
 #include "base/machine.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
+#include "kernels/limits.h"
 #include "kernels/registry.h"
 
 namespace nibble::apps {
@@ -28,9 +28,8 @@ Json examine() {
                  {"cpu", cpu_model_name()}, {"os", operating_system()},
                  {"threads", n_threads},    {"memory_bytes", physical_memory_bytes()}};
   Json bandwidth = Json::object();
-  for (int n = 1; n <= n_threads; n *= 2) bandwidth[std::to_string(n)] = kernels::cpu::measure_read_bandwidth(n);
-  if ((n_threads & (n_threads - 1)) != 0)
-    bandwidth[std::to_string(n_threads)] = kernels::cpu::measure_read_bandwidth(n_threads);
+  for (int n = 1; n <= n_threads; n *= 2) bandwidth[std::to_string(n)] = kernels::read_bandwidth(n);
+  if ((n_threads & (n_threads - 1)) != 0) bandwidth[std::to_string(n_threads)] = kernels::read_bandwidth(n_threads);
   report["read_gb_per_s"] = bandwidth;
   Json isas = Json::array();
   for (const kernels::cpu::IsaState& isa : kernels::cpu::isa_states()) {

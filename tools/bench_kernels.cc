@@ -20,6 +20,7 @@
 #include "base/machine.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
+#include "kernels/limits.h"
 
 namespace {
 
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
   }
   fmt::print("{} x {}, median (best) of repeated runs\n", n_in, n_out);
   for (int threads : {1, n_threads}) {
-    fmt::print("read bandwidth, {} threads: {:.1f} GB/s\n", threads, cpu::measure_read_bandwidth(threads));
+    fmt::print("read bandwidth, {} threads: {:.1f} GB/s\n", threads, read_bandwidth(threads));
     if (n_threads == 1) break;
   }
   for (const std::string& type : types) {

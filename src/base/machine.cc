@@ -41,6 +41,17 @@ std::uint64_t physical_memory_bytes() {
   return pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
 }
 
+std::uint64_t last_level_cache_bytes() {
+  constexpr std::uint64_t kUnknown = std::uint64_t{32} << 20;
+  for (const int level : {3, 2}) {
+    std::ifstream size("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+    std::uint64_t value = 0;
+    char unit = 0;
+    if (size >> value >> unit && value > 0) return unit == 'M' ? value << 20 : value << 10;
+  }
+  return kUnknown;
+}
+
 std::uint64_t peak_resident_bytes() {
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;

@@ -19,9 +19,4 @@ struct CpuOptions {
 // LinearInput is used (rows of F32 weights read it).
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 
-namespace cpu {
-// GB/s of reading memory that no cache holds, with that many threads; about a quarter of a second.
-double measure_read_bandwidth(int n_threads);
-}  // namespace cpu
-
 }  // namespace nibble::kernels

@@ -162,6 +162,7 @@ struct KernelTable {
   // a * b + c as this object's compiler flags make it: two roundings, unless something contracts (canary.h).
   float (*multiply_add_probe)(float a, float b, float c);
   std::uint64_t (*read_sum)(const void* data, std::size_t bytes);  // bandwidth: reads every byte once
+  std::uint64_t (*dot_peak)(std::uint64_t n_ops);                  // peak.inl
 };
 
 extern const KernelTable kScalarTable;

@@ -35,6 +35,7 @@ inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
 #include "kernels/cpu/linear_nvfp4.inl"
 #include "kernels/cpu/linear_quant.inl"
 #include "kernels/cpu/linear_rows.inl"
+#include "kernels/cpu/peak.inl"
 
 namespace nibble::kernels::cpu {
 namespace {
@@ -65,6 +66,7 @@ constexpr KernelTable make_table(const char* isa) {
       .add = add,
       .multiply_add_probe = multiply_add_probe,
       .read_sum = read_sum,
+      .dot_peak = dot_peak,
   };
 }
 
