@@ -1,5 +1,5 @@
 // One function a subcommand: registers its flags and, when chosen, runs. A command returns the exit status: 0 done,
-// 1 the input was refused or a check failed, 2 wrong usage.
+// 1 the input was refused or a check failed, 2 wrong usage, 3 a gate on a measured figure failed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,5 +17,9 @@ Command add_quantize(CLI::App& app);
 Command add_run(CLI::App& app);
 Command add_chat(CLI::App& app);
 Command add_replay(CLI::App& app);
+Command add_bench(CLI::App& app);
+Command add_ppl(CLI::App& app);
+Command add_compare(CLI::App& app);
+Command add_report(CLI::App& app);
 
 }  // namespace nibble::apps

@@ -31,8 +31,9 @@ int main(int argc, char** argv) {
 
   // CLI11 keeps the order of registration in --help.
   std::vector<std::pair<CLI::App*, apps::Command>> commands;
-  for (const auto add : {apps::add_doctor, apps::add_inspect, apps::add_verify, apps::add_quantize, apps::add_run,
-                         apps::add_chat, apps::add_replay}) {
+  for (const auto add :
+       {apps::add_doctor, apps::add_inspect, apps::add_verify, apps::add_quantize, apps::add_run, apps::add_chat,
+        apps::add_replay, apps::add_bench, apps::add_ppl, apps::add_compare, apps::add_report}) {
     apps::Command command = add(app);
     commands.emplace_back(app.get_subcommands([](const CLI::App*) { return true; }).back(), std::move(command));
   }

@@ -59,9 +59,9 @@ compile() {
   local log=$ROOT/build/demo-build.log
   mkdir -p "$ROOT/build"
   if [ -t 2 ]; then
-    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble measure_quality >&2
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >&2
   else
-    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble measure_quality >>"$log"
+    cmake --preset release >"$log" && cmake --build --preset release -j "$(jobs_here)" --target nibble >>"$log"
   fi || {
     tail -n 30 "$log" >&2
     die "the build failed" "the whole output is in $log"
@@ -112,7 +112,8 @@ replay_elsewhere() {
 
 quality() {
   say "perplexity of a public-domain text, and how far the NVFP4 file moves the source's predictions (about a minute)"
-  build/release/tools/measure_quality "$source_model" "$quantized" -f bench/texts/prose.txt
+  say "(a: the source's weights in float arithmetic; b: the NVFP4 file as it runs)"
+  "$NIBBLE" compare "$source_model" "$quantized" --a contract=float -f bench/texts/prose.txt
 }
 
 source_model='' quantized=''

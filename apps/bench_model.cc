@@ -1,0 +1,164 @@
+// nibble bench decode, prefill and load: a whole model, alone or beside a peer.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/bench_commands.h"
+#include "apps/console.h"
+#include "apps/model_flags.h"
+#include "base/machine.h"
+#include "measure/model_bench.h"
+
+namespace nibble::apps {
+namespace {
+
+using measure::Json;
+using measure::Work;
+
+struct BenchFlags {
+  ModelFlags model;
+  std::string text;
+  int prefix = 128;
+  int n_tokens = 64;
+  measure::BenchOptions options;
+  std::string vs;
+  std::string vs_command;
+  std::string against;
+  measure::LlamaOptions llama;
+  bool one = false;
+  bool json = false;
+  std::string output;
+};
+
+measure::Subject subject_of(const ModelFlags& flags) {
+  return {.model = flags.model,
+          .backend = flags.backend,
+          .isa = flags.isa,
+          .n_threads = flags.n_threads,
+          .contract = flags.contract,
+          .prefill_chunk = flags.prefill_chunk};
+}
+
+// The other side, or null.
+Result<std::unique_ptr<measure::Contender>> make_peer(const BenchFlags& flags, const measure::Task& task) {
+  if (!flags.vs_command.empty()) return measure::make_command_contender(flags.vs_command);
+  if (!flags.against.empty()) {
+    measure::LlamaOptions llama = flags.llama;
+    llama.n_threads = flags.model.n_threads > 0 ? flags.model.n_threads : hardware_threads();
+    return measure::make_llama_contender(llama, task);
+  }
+  if (flags.vs.empty()) return std::unique_ptr<measure::Contender>();
+  NIBBLE_ASSIGN(const measure::Subject other, measure::with_settings(subject_of(flags.model), flags.vs));
+  return measure::make_nibble_contender(other, task);
+}
+
+void print(const Json& json) {
+  for (const Json& cell : json["cells"]) {
+    const std::string rate =
+        cell.contains("tokens_per_s") ? fmt::format("{:9.2f} tok/s", cell["tokens_per_s"].get<double>()) : "";
+    std::string who = cell.value("file", cell.value("command", ""));
+    for (const char* key : {"backend", "description"}) {
+      if (cell.contains(key)) who += ", " + cell[key].get<std::string>();
+    }
+    say("{}  {}  {:9.4f} s, cv {:4.1f} %  {}\n", cell["label"].get<std::string>(), rate, cell["median_s"].get<double>(),
+        100 * cell["cv"].get<double>(), who);
+  }
+  if (!json.contains("speed_of_a")) return;
+  const Json& speed = json["speed_of_a"];
+  say("A runs at {:.3f} of B's speed, 95 % interval {:.3f} to {:.3f}{}\n", speed["ratio"].get<double>(),
+      speed["low"].get<double>(), speed["high"].get<double>(),
+      speed["excludes_one"] ? "" : ": no difference can be told");
+  say("logits after the last token: {}\n", json["same_logits"] ? "the same, bit for bit" : "not the same bits");
+}
+
+Result<int> bench(const BenchFlags& flags, Work work) {
+  NIBBLE_ASSIGN(const measure::Task task,
+                measure::make_task(work, flags.model.model, flags.text, flags.prefix, flags.n_tokens));
+  NIBBLE_ASSIGN(const auto a, measure::make_nibble_contender(subject_of(flags.model), task));
+  if (flags.one) {
+    for (int i = 0; i < flags.options.warmups; ++i) NIBBLE_TRY(a->run());
+    NIBBLE_ASSIGN(const measure::Sample sample, a->run());
+    write_out(Json{{"seconds", sample.seconds}, {"digest", sample.digest}}.dump() + "\n");
+    return 0;
+  }
+  NIBBLE_ASSIGN(const auto b, make_peer(flags, task));
+  NIBBLE_ASSIGN(const Json json, measure::bench_model(task, *a, b.get(), flags.options));
+  if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
+  if (flags.json) write_out(json.dump(1) + "\n");
+  print(json);
+  return 0;
+}
+
+void add_peers(CLI::App& command, BenchFlags& flags, Work work) {
+  CLI::Option* vs = command.add_option("--vs", flags.vs,
+                                       "The same with other settings: KEY=VALUE,... of model backend isa threads "
+                                       "contract chunk");
+  CLI::Option* other = command.add_option(
+      "--vs-command", flags.vs_command,
+      "A command run once a sample: its last line {\"seconds\": ...} counts, else its time from start to end");
+  other->excludes(vs);
+  if (work == Work::kLoad) return;
+  CLI::Option* against = command.add_option("--against", flags.against, "llama.cpp, on a GGUF of the same model")
+                             ->check(CLI::IsMember({"llama.cpp"}))
+                             ->excludes(vs)
+                             ->excludes(other);
+  CLI::Option* model = command.add_option("--against-model", flags.llama.model, "That GGUF")->needs(against);
+  against->needs(model);
+  command.add_option("--python", flags.llama.python, "A Python with llama-cpp-python")
+      ->needs(against)
+      ->capture_default_str();
+  command.add_option("--llama-bench", flags.llama.llama_bench, "This llama-bench binary instead of Python")
+      ->needs(against);
+}
+
+Command add_work(CLI::App& bench_command, Work work, const char* about) {
+  CLI::App* command = bench_command.add_subcommand(std::string(measure::work_name(work)), about);
+  auto flags = std::make_shared<BenchFlags>();
+  flags->model.add_model(*command);
+  flags->model.add_machine(*command);
+  command->add_option("--contract", flags->model.contract,
+                      "Arithmetic to run in, instead of the one the file declares");
+  command->add_option("--chunk", flags->model.prefill_chunk, "Tokens of a prefill step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  if (work != Work::kLoad) {
+    flags->n_tokens = work == Work::kDecode ? 64 : 512;
+    command->add_option("-n", flags->n_tokens, "Tokens that are timed")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command->add_option("-f,--file", flags->text, "Text to take them from (default: seeded ids)");
+  }
+  if (work == Work::kDecode) {
+    command->add_option("--prefix", flags->prefix, "Tokens in the cache before the clock starts")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+  }
+  add_peers(*command, *flags, work);
+  command->add_option("--repetitions", flags->options.repetitions, "Samples that count, of each side")
+      ->check(CLI::Range(static_cast<int>(measure::kMinPairs), 10000))
+      ->capture_default_str();
+  command->add_option("--warmups", flags->options.warmups, "Samples before them")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_flag("--one", flags->one, "One sample as a line of JSON on stdout, for --vs-command of another build");
+  command->add_flag("--json", flags->json, "The receipt on stdout");
+  command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");
+  return [flags, work] {
+    const Result<int> status = bench(*flags, work);
+    return status.ok() ? *status : fail(status.error());
+  };
+}
+
+}  // namespace
+
+Command add_bench_decode(CLI::App& bench_command) {
+  return add_work(bench_command, Work::kDecode, "Tokens one after another behind a fixed prefix");
+}
+Command add_bench_prefill(CLI::App& bench_command) {
+  return add_work(bench_command, Work::kPrefill, "A prompt into an empty cache");
+}
+Command add_bench_load(CLI::App& bench_command) {
+  return add_work(bench_command, Work::kLoad, "From the file, in the page cache, to the first logits");
+}
+
+}  // namespace nibble::apps

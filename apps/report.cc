@@ -1,0 +1,71 @@
+// nibble report: pictures about a model file, as one HTML page.
+#include "measure/report.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "base/machine.h"
+#include "base/thread_pool.h"
+
+namespace nibble::apps {
+namespace {
+
+using measure::Json;
+
+struct ReportFlags {
+  std::string model;
+  std::string source;
+  std::string quality;
+  std::string speed;
+  std::string output;
+};
+
+Result<std::unique_ptr<Json>> read_receipt(const std::string& path) {
+  if (path.empty()) return std::unique_ptr<Json>();
+  NIBBLE_ASSIGN(const std::string text, measure::read_text(path));
+  auto json = std::make_unique<Json>(Json::parse(text, nullptr, false));
+  if (json->is_discarded()) return Error{.message = "not JSON", .file = path, .expected = "a receipt"};
+  return json;
+}
+
+Result<int> report(const ReportFlags& flags) {
+  ThreadPool pool(hardware_threads());
+  NIBBLE_ASSIGN(const Checkpoint quantized, Checkpoint::open(flags.model, &pool));
+  std::unique_ptr<Checkpoint> source;
+  if (!flags.source.empty()) {
+    NIBBLE_ASSIGN(Checkpoint opened, Checkpoint::open(flags.source, &pool));
+    source = std::make_unique<Checkpoint>(std::move(opened));
+  }
+  NIBBLE_ASSIGN(const auto quality, read_receipt(flags.quality));
+  NIBBLE_ASSIGN(const auto speed, read_receipt(flags.speed));
+  NIBBLE_ASSIGN(const auto tensors, measure::tensor_errors(source.get(), quantized, pool));
+  NIBBLE_ASSIGN(const std::string page, measure::render_report({.title = flags.model.substr(flags.model.rfind('/') + 1),
+                                                                .tensors = tensors,
+                                                                .has_source = source != nullptr,
+                                                                .quality = quality.get(),
+                                                                .speed = speed.get()}));
+  NIBBLE_TRY(measure::write_text(page, flags.output));
+  say("{}: {} NVFP4 tensors, {}\n", flags.output, tensors.size(), human_bytes(page.size()));
+  return 0;
+}
+
+}  // namespace
+
+Command add_report(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("report", "Pictures about a model file: one HTML page");
+  auto flags = std::make_shared<ReportFlags>();
+  command->add_option("MODEL", flags->model, "An NVFP4 .gguf file")->required();
+  command->add_option("--source", flags->source, "The .gguf it was made of: error by layer and tensor");
+  command->add_option("--quality", flags->quality, "A receipt of nibble compare");
+  command->add_option("--speed", flags->speed, "A receipt of nibble bench op");
+  command->add_option("-o,--output", flags->output, "The page (.html)")->required();
+  return [flags] {
+    const Result<int> status = report(*flags);
+    return status.ok() ? *status : fail(status.error());
+  };
+}
+
+}  // namespace nibble::apps

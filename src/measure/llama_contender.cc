@@ -1,0 +1,132 @@
+// llama.cpp as a peer: through llama-cpp-python, which keeps the model loaded, or through its own llama-bench.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "measure/child_process.h"
+#include "measure/contender.h"
+#include "measure/llama_driver.h"
+
+namespace nibble::measure {
+namespace {
+
+constexpr double kTimeout = 1800;
+
+Error not_here(const std::string& what, const LlamaOptions& options) {
+  return Error{.message = "llama.cpp cannot be run beside nibble: " + what,
+               .file = options.model,
+               .found = what,
+               .expected = "a Python with llama-cpp-python, or a llama-bench binary",
+               .hint =
+                   "pip install llama-cpp-python and pass --python; or pass --llama-bench PATH. On a machine with AMX "
+                   "build it with GGML_NATIVE=OFF"};
+}
+
+std::string string_at(const Json& json, const char* key) {
+  return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+}
+
+class PythonContender final : public Contender {
+ public:
+  PythonContender(ChildProcess child, Json facts, LlamaOptions options)
+      : child_(std::move(child)), facts_(std::move(facts)), options_(std::move(options)) {}
+
+  Result<Sample> run() override {
+    NIBBLE_TRY(child_.write_line("run"));
+    NIBBLE_ASSIGN(const std::string line, child_.read_line(kTimeout));
+    const Json answer = Json::parse(line, nullptr, false);
+    if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number()) {
+      return not_here(line, options_);
+    }
+    return Sample{answer["seconds"].get<double>(), string_at(answer, "digest")};
+  }
+  Json facts() const override { return facts_; }
+
+ private:
+  ChildProcess child_;
+  Json facts_;
+  LlamaOptions options_;
+};
+
+Result<std::unique_ptr<Contender>> make_python_contender(const LlamaOptions& options, const Task& task) {
+  auto child = ChildProcess::start({options.python, "-c", kLlamaDriver}, true);
+  if (!child.ok()) return not_here(child.error().message, options);
+  const Json request = {{"model", options.model},
+                        {"work", work_name(task.work)},
+                        {"prefix", task.prefix},
+                        {"tokens", task.tokens},
+                        {"threads", options.n_threads}};
+  NIBBLE_TRY(child->write_line(request.dump()));
+  auto line = child->read_line(kTimeout);
+  if (!line.ok()) return not_here(line.error().message, options);
+  const Json answer = Json::parse(*line, nullptr, false);
+  const std::string description = string_at(answer, "description"), reason = string_at(answer, "error");
+  if (description.empty()) return not_here(reason.empty() ? *line : reason, options);
+  Json facts = {{"peer", "llama.cpp"},
+                {"description", description},
+                {"file", options.model.substr(options.model.rfind('/') + 1)},
+                {"threads", options.n_threads}};
+  return std::unique_ptr<Contender>(std::make_unique<PythonContender>(std::move(*child), std::move(facts), options));
+}
+
+// llama-bench -r 1 -o json: an array of tests, each with its samples in nanoseconds. It decodes from an empty cache or
+// behind a depth (-d), tokens of its own choice; its warm-up is not in the sample.
+class BenchContender final : public Contender {
+ public:
+  BenchContender(LlamaOptions options, const Task& task) : options_(std::move(options)) {
+    const bool decode = task.work == Work::kDecode;
+    argv_ = {options_.llama_bench,
+             "-m",
+             options_.model,
+             "-t",
+             std::to_string(options_.n_threads),
+             "-ngl",
+             "0",
+             "-r",
+             "1",
+             "-o",
+             "json",
+             "-p",
+             std::to_string(decode ? 0 : task.tokens.size()),
+             "-n",
+             std::to_string(decode ? task.tokens.size() : 0)};
+    if (decode && !task.prefix.empty()) argv_.insert(argv_.end(), {"-d", std::to_string(task.prefix.size())});
+  }
+
+  Result<Sample> run() override {
+    auto child = ChildProcess::start(argv_, true);
+    if (!child.ok()) return not_here(child.error().message, options_);
+    auto output = child->read_all(kTimeout);
+    if (!output.ok()) return not_here(output.error().message, options_);
+    const Json tests = Json::parse(*output, nullptr, false);
+    const Json::json_pointer samples("/0/samples_ns/0");
+    if (!tests.is_array() || !tests.contains(samples) || !tests[samples].is_number()) {
+      return not_here("its output has no samples_ns", options_);
+    }
+    if (const std::string commit = string_at(tests[0], "build_commit"); !commit.empty()) commit_ = commit;
+    return Sample{tests[samples].get<double>() * 1e-9, ""};
+  }
+  Json facts() const override {
+    return {{"peer", "llama.cpp"},
+            {"description", fmt::format("llama-bench, commit {}", commit_)},
+            {"file", options_.model.substr(options_.model.rfind('/') + 1)},
+            {"threads", options_.n_threads}};
+  }
+
+ private:
+  LlamaOptions options_;
+  std::vector<std::string> argv_;
+  std::string commit_ = "unknown";
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Contender>> make_llama_contender(const LlamaOptions& options, const Task& task) {
+  if (task.work == Work::kLoad) {
+    return Error{.message = "loading is not timed against llama.cpp", .expected = "decode or prefill"};
+  }
+  if (options.llama_bench.empty()) return make_python_contender(options, task);
+  return std::unique_ptr<Contender>(std::make_unique<BenchContender>(options, task));
+}
+
+}  // namespace nibble::measure

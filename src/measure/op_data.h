@@ -1,0 +1,34 @@
+// Seeded weights and activations of one linear layer, the same on every machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/result.h"
+#include "kernels/backend.h"
+
+namespace nibble::measure {
+
+// Codes of every kind, scales over three octaves (as models have them), finite 16-bit floats of both signs.
+class OpWeights {
+ public:
+  static Result<OpWeights> create(const std::string& format, int n, int k);  // an error if the format is unknown
+
+  std::size_t bytes() const { return memory_.size(); }
+  // The same weights at another address.
+  OpWeights copy() const;
+  kernels::WeightSource source() const;
+
+ private:
+  std::string format_;
+  int n_ = 0;
+  int k_ = 0;
+  AlignedBuffer<std::uint8_t>
+      memory_;  // NVFP4: codes [n, k / 2], then scales [n, k / 16]; else rows as the file has them
+};
+
+std::vector<float> op_activations(int m, int k);  // [m, k], about normal, an outlier now and then
+
+}  // namespace nibble::measure

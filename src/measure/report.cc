@@ -1,0 +1,178 @@
+#include "measure/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "measure/svg.h"
+
+namespace nibble::measure {
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { --ink: #1c1d21; --dim: #63666f; --paper: #fff; --bar: #2f6db5; --limit: #c0392b; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e8; --dim: #9a9da6; --paper: #17181c; --bar: #6aa5e8; --limit: #ef7d6d; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p { color: var(--dim); }
+svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+.bar, .cell { fill: var(--bar); } .limit { stroke: var(--limit); stroke-width: 2; }
+table { border-collapse: collapse; } td, th { padding: 0.15rem 0.7rem; text-align: right; } td:first-child, th:first-child { text-align: left; }
+)";
+
+std::string section(const std::string& title, const std::string& about, const std::string& picture) {
+  return fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", title, about, picture);
+}
+
+std::string error_map(std::span<const TensorError> tensors) {
+  CellMap map;
+  int n_layers = 0;
+  for (const TensorError& t : tensors) {
+    n_layers = std::max(n_layers, t.layer + 1);
+    if (std::ranges::find(map.rows, t.kind) == map.rows.end()) map.rows.push_back(t.kind);
+  }
+  map.columns.reserve(static_cast<std::size_t>(n_layers) + 1);
+  for (int layer = 0; layer < std::max(n_layers, 1); ++layer) map.columns.push_back(std::to_string(layer));
+  map.values.assign(map.rows.size() * map.columns.size(), -1);
+  for (const TensorError& t : tensors) {
+    const auto row = static_cast<std::size_t>(std::ranges::find(map.rows, t.kind) - map.rows.begin());
+    map.values[row * map.columns.size() + static_cast<std::size_t>(std::max(t.layer, 0))] = t.relative_rms;
+  }
+  return cell_map(map);
+}
+
+std::string code_bars(std::span<const TensorError> tensors) {
+  constexpr const char* kNames[16] = {"0",  "0.5",  "1",  "1.5",  "2",  "3",  "4",  "6",
+                                      "-0", "-0.5", "-1", "-1.5", "-2", "-3", "-4", "-6"};
+  std::array<double, 16> counts = {};
+  double total = 0;
+  for (const TensorError& t : tensors) {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      counts[i] += static_cast<double>(t.stats.codes[i]);
+      total += static_cast<double>(t.stats.codes[i]);
+    }
+  }
+  std::vector<Bar> bars;
+  bars.reserve(counts.size());
+  for (const std::size_t i : {15, 14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7}) {
+    const double share = total > 0 ? counts[i] / total : 0;
+    bars.push_back({.label = kNames[i], .value = share, .text = fmt::format("{:.2f} %", 100 * share)});
+  }
+  return bar_chart(bars);
+}
+
+std::string scale_bars(std::span<const TensorError> tensors) {
+  std::array<double, 16> counts = {};
+  double total = 0;
+  for (const TensorError& t : tensors) {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      counts[i] += static_cast<double>(t.stats.scale_exponents[i]);
+      total += static_cast<double>(t.stats.scale_exponents[i]);
+    }
+  }
+  std::vector<Bar> bars;
+  bars.reserve(counts.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const double share = total > 0 ? counts[i] / total : 0;
+    bars.push_back({.label = i == 0 ? "below 2^-6" : fmt::format("2^{}", static_cast<int>(i) - 7),
+                    .value = share,
+                    .text = fmt::format("{:.2f} %", 100 * share)});
+  }
+  return bar_chart(bars);
+}
+
+std::string quality_table(const Json& quality) {
+  std::string html =
+      "<table><tr><th>class</th><th>positions</th><th>perplexity a</th><th>perplexity b</th><th>mean KL</th><th>99 % "
+      "KL</th>"
+      "<th>max KL</th><th>same first choice</th></tr>\n";
+  const auto row = [&html](const std::string& name, const Json& s) {
+    html += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.5f}</td><td>{:.4f}</td><td>{:.3f}</td>"
+        "<td>{:.2f} %</td></tr>\n",
+        escape_html(name), s.at("positions").get<std::size_t>(), s.at("a_perplexity").get<double>(),
+        s.at("b_perplexity").get<double>(), s.at("mean_kl").get<double>(), s.at("p99_kl").get<double>(),
+        s.at("max_kl").get<double>(), 100 * s.at("top1_agreement").get<double>());
+  };
+  for (const auto& [name, entry] : quality.at("classes").items()) row(name, entry);
+  row("all", quality.at("all"));
+  return html + "</table>\n";
+}
+
+std::string kl_bars(const Json& quality) {
+  std::vector<Bar> bars;
+  for (const auto& [name, entry] : quality.at("classes").items()) {
+    for (const auto& [band, s] : entry.at("bands").items()) {
+      const double kl = s.at("mean_kl").get<double>();
+      bars.push_back({.label = name + ", positions " + band, .value = kl, .text = fmt::format("{:.5f} nats", kl)});
+    }
+  }
+  return bar_chart(bars);
+}
+
+std::string speed_bars(const Json& speed) {
+  std::vector<Bar> bars;
+  bars.reserve(speed.at("rows").size());
+  for (const Json& row : speed.at("rows")) {
+    const bool gemv = row.at("op") == "gemv";
+    bars.push_back(
+        {.label = fmt::format("{} {} m={} {}x{}, {} x {}", row.at("op").get<std::string>(),
+                              row.at("format").get<std::string>(), row.at("m").get<int>(), row.at("n").get<int>(),
+                              row.at("k").get<int>(), row.at("isa").get<std::string>(), row.at("threads").get<int>()),
+         .value = row.at("share").get<double>(),
+         .text = fmt::format("{:.0f} % of {:.1f} {}", 100 * row.at("share").get<double>(),
+                             row.at("limit").get<double>(), gemv ? "GB/s" : "GOP/s"),
+         .limit = 1});
+  }
+  return bar_chart(bars);
+}
+
+Status check_kind(const Json* receipt, const char* what) {
+  if (receipt == nullptr || (receipt->is_object() && receipt->value("what", "") == what)) return ok_status();
+  return Error{.message = fmt::format("not a receipt of 'nibble {}'", what),
+               .found = receipt->is_object() ? receipt->value("what", "no \"what\"") : "no object",
+               .expected = fmt::format("\"what\": \"{}\"", what)};
+}
+
+}  // namespace
+
+Result<std::string> render_report(const ReportParts& parts) {
+  NIBBLE_TRY(check_kind(parts.quality, "compare"));
+  NIBBLE_TRY(check_kind(parts.speed, "bench op"));
+  const Json program = program_facts(), machine = machine_facts();
+  std::string body = fmt::format("<h1>{}</h1>\n<p>nibble {} ({}), {}</p>\n", escape_html(parts.title),
+                                 program["version"].get<std::string>(), program["commit"].get<std::string>(),
+                                 escape_html(machine["cpu"].get<std::string>()));
+  try {
+    if (parts.has_source) {
+      body += section("Error by layer and tensor",
+                      "Root mean square of (NVFP4 - source) over that of the source; darker is larger.",
+                      error_map(parts.tensors));
+    }
+    body += section("Codes", "How often each of the sixteen values is used, over all NVFP4 tensors.",
+                    code_bars(parts.tensors));
+    body += section("Scales", "Groups of 16 by the power of two of their scale.", scale_bars(parts.tensors));
+    if (parts.quality != nullptr) {
+      body += section("Quality", "Texts as classes; a is the reference, KL in nats a token.",
+                      quality_table(*parts.quality));
+      body += section("KL by position in the window", "What is new at the beginning of a window is harder.",
+                      kl_bars(*parts.quality));
+    }
+    if (parts.speed != nullptr) {
+      body += section(
+          "Speed against the limit of the same run",
+          "gemv: bytes of weights over the read bandwidth; gemm: operations over the rate of the int16 dot product.",
+          speed_bars(*parts.speed));
+    }
+  } catch (const Json::exception& error) {  // a receipt whose fields are not what they should be
+    return Error{.message = "a receipt is damaged", .found = error.what(), .expected = "what this version writes"};
+  }
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>{}</style>"
+      "</head>\n<body>\n{}</body></html>\n",
+      escape_html(parts.title), kStyle, body);
+}
+
+}  // namespace nibble::measure

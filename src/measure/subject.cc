@@ -1,0 +1,111 @@
+#include "measure/subject.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+#include "kernels/float_backend.h"
+
+namespace nibble::measure {
+namespace {
+
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+Status set(Subject& subject, std::string_view key, std::string_view value) {
+  const auto number = [&](int& target, int least) -> Status {
+    int n = 0;
+    const auto end = std::from_chars(value.data(), value.data() + value.size(), n);
+    if (end.ec != std::errc() || end.ptr != value.data() + value.size() || n < least) {
+      return Error{.message = fmt::format("'{}' is not a value of '{}'", value, key),
+                   .found = std::string(value),
+                   .expected = fmt::format("a number from {}", least)};
+    }
+    target = n;
+    return ok_status();
+  };
+  if (key == "model")
+    subject.model = value;
+  else if (key == "backend")
+    subject.backend = value;
+  else if (key == "isa")
+    subject.isa = value;
+  else if (key == "contract")
+    subject.contract = value;
+  else if (key == "threads")
+    return number(subject.n_threads, 0);
+  else if (key == "chunk")
+    return number(subject.prefill_chunk, 1);
+  else {
+    return Error{.message = fmt::format("'{}={}' is not a setting", key, value),
+                 .found = std::string(key),
+                 .expected = "model=, backend=, isa=, threads=, contract=, chunk="};
+  }
+  return ok_status();
+}
+
+Result<std::unique_ptr<engine::LoadedModel>> load_in_floats(const Subject& subject) {
+  NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(subject.model));
+  NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
+  NIBBLE_ASSIGN(text::Tokenizer tokenizer, engine::load_tokenizer(checkpoint.file(), config.vocab_size));
+  NIBBLE_ASSIGN(auto model, model::load_model(std::move(checkpoint), kernels::make_float_backend(subject.n_threads),
+                                              model::WeightForm::kFloat));
+  return std::make_unique<engine::LoadedModel>(
+      engine::LoadedModel{"float", std::move(model), std::move(tokenizer), std::nullopt, ""});
+}
+
+}  // namespace
+
+std::string Subject::label() const {
+  std::string text = base_name(model);
+  if (!in_floats() && backend != "auto") text += ", " + backend;
+  if (!in_floats() && isa != "auto") text += ", " + isa;
+  if (!contract.empty()) text += ", " + contract;
+  if (n_threads > 0) text += fmt::format(", {} thread{}", n_threads, n_threads == 1 ? "" : "s");
+  return text;
+}
+
+Result<Subject> with_settings(Subject base, std::string_view settings) {
+  while (!settings.empty()) {
+    const std::string_view setting = settings.substr(0, settings.find(','));
+    settings.remove_prefix(std::min(settings.size(), setting.size() + 1));
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string_view::npos) {
+      return Error{.message = fmt::format("'{}' is not a setting", setting),
+                   .found = std::string(setting),
+                   .expected = "KEY=VALUE, several with commas between them"};
+    }
+    NIBBLE_TRY(set(base, setting.substr(0, equals), setting.substr(equals + 1)));
+  }
+  return base;
+}
+
+Result<OpenSubject> open_subject(const Subject& subject) {
+  OpenSubject open;
+  open.subject = subject;
+  if (subject.in_floats()) {
+    NIBBLE_ASSIGN(open.loaded, load_in_floats(subject));
+  } else {
+    NIBBLE_ASSIGN(open.loaded,
+                  engine::load(subject.model, {.backend = subject.backend,
+                                               .machine = {.isa = subject.isa, .n_threads = subject.n_threads},
+                                               .contract = subject.contract}));
+  }
+  NIBBLE_ASSIGN(open.sha256, engine::model_sha256(open.loaded->file()));
+  return open;
+}
+
+Json subject_facts(const OpenSubject& open) {
+  std::uint64_t bytes = 0;
+  for (const GgufPart& part : open.loaded->file().parts()) bytes += part.bytes.size();
+  return {{"file", base_name(open.loaded->file().path())},
+          {"model_sha256", open.sha256},
+          {"bytes", bytes},
+          {"contract", open.loaded->contract},
+          {"backend", open.loaded->model->backend->description()},
+          {"chunk", open.subject.prefill_chunk}};
+}
+
+}  // namespace nibble::measure

@@ -1,0 +1,40 @@
+// One side of a comparison: a model file and the way it is run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/loaded_model.h"
+#include "measure/facts.h"
+
+namespace nibble::measure {
+
+struct Subject {
+  std::string model;  // path
+  std::string backend = "auto";
+  std::string isa = "auto";
+  int n_threads = 0;          // 0: one per core
+  std::string contract = {};  // empty: the file decides; "float": weights as floats, float arithmetic, any GGUF
+  int prefill_chunk = 64;
+
+  bool in_floats() const { return contract == "float"; }
+  std::string label() const;  // "model.gguf, cpu, avx2, 2 threads": what was asked for, for people
+};
+
+// `base` with some settings changed: "isa=avx2,threads=1". Keys: model, backend, isa, threads, contract,
+// chunk.
+Result<Subject> with_settings(Subject base, std::string_view settings);
+
+struct OpenSubject {
+  Subject subject;
+  std::unique_ptr<engine::LoadedModel> loaded;  // its contract is "float" where it runs in floats
+  std::string sha256;                           // of the file
+};
+Result<OpenSubject> open_subject(const Subject& subject);
+
+// {"file", "model_sha256", "bytes", "contract", "backend", "chunk"}
+Json subject_facts(const OpenSubject& open);
+
+}  // namespace nibble::measure

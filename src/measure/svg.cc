@@ -1,0 +1,88 @@
+#include "measure/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace nibble::measure {
+
+std::string escape_html(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string bar_chart(const std::vector<Bar>& bars) {
+  constexpr int kLabel = 250, kWidth = 420, kText = 200, kStep = 22, kHeight = 14;
+  double most = 0;
+  for (const Bar& bar : bars) most = std::max({most, bar.value, bar.limit});
+  const auto length = [most](double value) { return most > 0 ? value / most * kWidth : 0; };
+  std::string svg = fmt::format(R"(<svg viewBox="0 0 {} {}" width="{}" role="img">)", kLabel + kWidth + kText,
+                                kStep * bars.size() + 4, kLabel + kWidth + kText);
+  double y = 2;
+  for (const Bar& bar : bars) {
+    svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLabel - 8, y + kHeight - 2,
+                       escape_html(bar.label));
+    svg += fmt::format(R"(<rect class="bar" x="{}" y="{}" width="{:.2f}" height="{}"/>)", kLabel, y, length(bar.value),
+                       kHeight);
+    if (bar.limit > 0) {
+      const double x = kLabel + length(bar.limit);
+      svg +=
+          fmt::format(R"(<line class="limit" x1="{:.2f}" x2="{:.2f}" y1="{}" y2="{}"/>)", x, x, y - 2, y + kHeight + 2);
+    }
+    svg += fmt::format(R"(<text x="{:.2f}" y="{}">{}</text>)", kLabel + length(std::max(bar.value, bar.limit)) + 6,
+                       y + kHeight - 2, escape_html(bar.text));
+    y += kStep;
+  }
+  return svg + "</svg>\n";
+}
+
+std::string cell_map(const CellMap& map) {
+  constexpr int kLabel = 130, kCell = 20;
+  double least = 1e300, most = 0;
+  for (const double value : map.values) {
+    if (value < 0) continue;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  const std::size_t n_columns = map.columns.size();
+  std::string svg = fmt::format(R"(<svg viewBox="0 0 {0} {1}" width="{0}" role="img">)", kLabel + kCell * n_columns + 4,
+                                kCell * (map.rows.size() + 1) + 4);
+  for (std::size_t r = 0; r < map.rows.size(); ++r) {
+    svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLabel - 8, kCell * r + 14,
+                       escape_html(map.rows[r]));
+    for (std::size_t c = 0; c < n_columns; ++c) {
+      const double value = map.values[r * n_columns + c];
+      if (value < 0) continue;
+      const double shade = most > least ? 0.1 + 0.9 * (value - least) / (most - least) : 0.5;
+      svg += fmt::format(
+          R"(<rect class="cell" x="{}" y="{}" width="{}" height="{}" fill-opacity="{:.3f}"><title>{} {}: {}</title></rect>)",
+          kLabel + kCell * c, kCell * r, kCell - 2, kCell - 2, shade, escape_html(map.rows[r]),
+          escape_html(map.columns[c]), fmt::format(fmt::runtime(map.format), value));
+    }
+  }
+  for (std::size_t c = 0; c < n_columns; c += 5) {
+    svg += fmt::format(R"(<text x="{}" y="{}">{}</text>)", kLabel + kCell * c + 2, kCell * map.rows.size() + 14,
+                       escape_html(map.columns[c]));
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace nibble::measure

@@ -1,0 +1,79 @@
+#include "measure/tensor_error.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "io/dequantize.h"
+
+namespace nibble::measure {
+namespace {
+
+// "blk.12.attn_q.weight": layer 12, kind attn_q.
+void split_name(TensorError& tensor) {
+  std::string_view rest = tensor.name;
+  if (rest.ends_with(".weight")) rest.remove_suffix(7);
+  if (rest.starts_with("blk.")) {
+    const auto end = std::from_chars(rest.data() + 4, rest.data() + rest.size(), tensor.layer);
+    if (end.ec == std::errc()) rest.remove_prefix(static_cast<std::size_t>(end.ptr - rest.data()) + 1);
+  }
+  tensor.kind = rest;
+}
+
+struct RowError {
+  double signal = 0, noise = 0;
+};
+
+Result<double> relative_rms(const Checkpoint& source, const Nvfp4View& weight, ThreadPool& pool) {
+  NIBBLE_ASSIGN(const WeightView view, source.weight(weight.name));
+  const auto* floats = std::get_if<TensorView>(&view);
+  if (floats == nullptr || floats->rows() != weight.rows || floats->cols() != weight.cols ||
+      !can_dequantize(floats->dtype)) {
+    return Error{.message = "the source's tensor is not what this one was made of",
+                 .file = source.file().path(),
+                 .tensor = std::string(weight.name),
+                 .expected = fmt::format("[{}, {}] in floats or k-quants", weight.cols, weight.rows)};
+  }
+  std::vector<RowError> rows(weight.rows);
+  pool.parallel_for(weight.rows, 16, [&](std::size_t begin, std::size_t end, int) {
+    std::vector<float> a(weight.cols), b(weight.cols);
+    for (std::size_t row = begin; row < end; ++row) {
+      dequantize_row(*floats, row, a);
+      dequantize_row(weight, row, b);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        const double x = a[i], d = static_cast<double>(b[i]) - x;
+        rows[row].signal += x * x;
+        rows[row].noise += d * d;
+      }
+    }
+  });
+  RowError sum;
+  for (const RowError& row : rows) {
+    sum.signal += row.signal;
+    sum.noise += row.noise;
+  }
+  return sum.signal > 0 ? std::sqrt(sum.noise / sum.signal) : 0.0;
+}
+
+}  // namespace
+
+Result<std::vector<TensorError>> tensor_errors(const Checkpoint* source, const Checkpoint& quantized, ThreadPool& pool,
+                                               const std::function<void(std::size_t, std::size_t)>& progress) {
+  std::vector<TensorError> errors;
+  const std::vector<Nvfp4View>& weights = quantized.nvfp4_weights();
+  errors.reserve(weights.size());
+  for (const Nvfp4View& weight : weights) {
+    TensorError& tensor = errors.emplace_back();
+    tensor.name = weight.name;
+    split_name(tensor);
+    tensor.stats = nvfp4_stats(weight);
+    if (source != nullptr) {
+      NIBBLE_ASSIGN(tensor.relative_rms, relative_rms(*source, weight, pool));
+    }
+    if (progress) progress(errors.size(), weights.size());
+  }
+  return errors;
+}
+
+}  // namespace nibble::measure

@@ -1,0 +1,170 @@
+// What is timed is checked here; how long it took is nobody's business in a test.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "measure/model_bench.h"
+#include "measure/op_bench.h"
+#include "measure/op_data.h"
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::measure {
+namespace {
+
+using nibble::testing::test_folder;
+using nibble::testing::write_tiny_model;
+
+std::string write_program(const std::string& name, const std::string& text) {
+  const std::string path = test_folder() + "/" + name;
+  std::ofstream(path) << text;
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+TEST(OpBench, RowsOfEveryFormatCarryTheDigestOfTheContract) {
+  OpOptions options;
+  options.shapes = {{48, 96}};
+  options.formats = {"nvfp4", "f16", "bf16", "q8_0"};
+  options.isas = {"all"};
+  options.threads = {2};
+  options.tokens = {1, 17};
+  options.from_cache = true;
+  options.row_seconds = 0;
+  const auto json = bench_ops(options);
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  const Json& rows = (*json)["rows"];
+  std::map<std::string, std::string> digests;
+  for (const Json& row : rows) {
+    for (const char* key : {"op", "format", "m", "n", "k", "isa", "threads", "median_s", "cv", "bytes", "ops", "limit",
+                            "share", "digest", "data"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+    const std::string work = row["format"].get<std::string>() + row["op"].get<std::string>();
+    const auto [it, is_new] = digests.emplace(work, row["digest"].get<std::string>());
+    EXPECT_EQ(it->second, row["digest"]) << work;
+  }
+  EXPECT_EQ(digests.size(), 8u);
+  EXPECT_EQ(rows.size() % 8, 0u);  // 4 formats x 2 sizes for each instruction set
+  EXPECT_EQ(rows[0]["bytes"], 48 * 96 / 2 + 48 * 96 / 16);
+  EXPECT_EQ(rows[0]["ops"], 2.0 * 48 * 96);
+}
+
+TEST(OpBench, RefusesWhatItCannotDo) {
+  EXPECT_FALSE(bench_ops({.formats = {"q9"}}).ok());
+  EXPECT_FALSE(bench_ops({.isas = {"altivec"}}).ok());
+  EXPECT_FALSE(bench_ops({.shapes = {{16, 40}}}).ok());
+  EXPECT_FALSE(bench_ops({.tokens = {0}}).ok());
+  EXPECT_TRUE(parse_shape("14336x4096").ok());
+  for (const char* text : {"", "14336", "x4096", "14336x", "14336x4096x1", "axb"})
+    EXPECT_FALSE(parse_shape(text).ok()) << text;
+}
+
+TEST(ModelBench, OneInstructionSetAgainstAnother) {
+  const std::string model = write_tiny_model({}, "bench.gguf");
+  for (const Work work : {Work::kDecode, Work::kPrefill, Work::kLoad}) {
+    const auto task = make_task(work, model, "", 5, 3);
+    ASSERT_TRUE(task.ok());
+    const auto a = make_nibble_contender({.model = model}, *task);
+    const auto b = make_nibble_contender(*with_settings({.model = model}, "isa=scalar,threads=1,chunk=2"), *task);
+    ASSERT_TRUE(a.ok() && b.ok());
+    const auto json = bench_model(*task, **a, b->get(), {.repetitions = 5, .warmups = 1});
+    ASSERT_TRUE(json.ok()) << json.error().to_string();
+    EXPECT_EQ((*json)["same_logits"], true);
+    EXPECT_EQ((*json)["cells"][0]["samples_s"].size(), 5u);
+    EXPECT_EQ((*json)["cells"][0]["contract"], "nc1");
+    EXPECT_TRUE((*json)["speed_of_a"].contains("low"));
+  }
+}
+
+TEST(ModelBench, FewRepetitionsAndLongTasksAreRefused) {
+  const std::string model = write_tiny_model({.context_length = 64}, "bench.gguf");
+  EXPECT_FALSE(make_task(Work::kDecode, model, "", 60, 5).ok());
+  const auto task = make_task(Work::kDecode, model, "", 4, 1);
+  const auto a = make_nibble_contender({.model = model}, *task);
+  EXPECT_FALSE(bench_model(*task, **a, nullptr, {.repetitions = 4}).ok());
+}
+
+class Fickle : public Contender {
+ public:
+  Result<Sample> run() override { return Sample{1.0, std::to_string(n_++)}; }
+  Json facts() const override { return Json::object(); }
+
+ private:
+  int n_ = 0;
+};
+
+TEST(ModelBench, OtherLogitsTheSecondTimeAreAFailure) {
+  Fickle fickle;
+  EXPECT_FALSE(bench_model({}, fickle, nullptr, {}).ok());
+}
+
+TEST(Contenders, ACommandTellsItsSecondsOrIsTimed) {
+  const auto tells = make_command_contender(R"(echo noise; echo '{"seconds": 0.25, "digest": "d"}')");
+  const auto sample = tells->run();
+  ASSERT_TRUE(sample.ok());
+  EXPECT_EQ(sample->seconds, 0.25);
+  EXPECT_EQ(sample->digest, "d");
+  const auto silent = make_command_contender("true")->run();
+  ASSERT_TRUE(silent.ok());
+  EXPECT_GT(silent->seconds, 0);
+  EXPECT_FALSE(make_command_contender("exit 3")->run().ok());
+  EXPECT_FALSE(make_command_contender(R"(echo '{"seconds": "soon"}')")->run().ok());
+}
+
+const Task kTask = {Work::kDecode, {1, 2}, {3}};
+
+TEST(Contenders, AnAbsentLlamaIsSaidInWords) {
+  const auto no_python = make_llama_contender({.model = "m.gguf", .python = "/nowhere/python3"}, kTask);
+  ASSERT_FALSE(no_python.ok());
+  EXPECT_NE(no_python.error().message.find("llama.cpp cannot be run"), std::string::npos);
+  const std::string bare =
+      write_program("bare.sh", "#!/bin/sh\nread task\necho '{\"error\": \"cannot import llama_cpp\"}'\n");
+  const auto no_module = make_llama_contender({.model = "m.gguf", .python = bare}, kTask);
+  ASSERT_FALSE(no_module.ok());
+  EXPECT_EQ(no_module.error().found, "cannot import llama_cpp");
+  const auto no_bench = make_llama_contender({.model = "m.gguf", .llama_bench = "/nowhere/llama-bench"}, kTask);
+  ASSERT_TRUE(no_bench.ok());
+  EXPECT_FALSE((*no_bench)->run().ok());
+  EXPECT_FALSE(make_llama_contender({}, {Work::kLoad, {}, {1}}).ok());
+}
+
+TEST(Contenders, LlamaAnswersLineByLine) {
+  const std::string driver = write_program("driver.sh",
+                                           "#!/bin/sh\nread task\necho '{\"description\": \"fake\"}'\n"
+                                           "while read line; do echo '{\"seconds\": 0.5, \"digest\": \"x\"}'; done\n");
+  const auto llama = make_llama_contender({.model = "a/m.gguf", .python = driver}, kTask);
+  ASSERT_TRUE(llama.ok()) << llama.error().to_string();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ((*llama)->run()->seconds, 0.5);
+  EXPECT_EQ((*llama)->facts()["file"], "m.gguf");
+}
+
+TEST(Contenders, LlamaBenchIsReadFromItsJson) {
+  const std::string bench = write_program("llama-bench",
+                                          "#!/bin/sh\necho \"$@\" >\"$0.args\"\n"
+                                          "echo '[{\"build_commit\": \"abc\", \"samples_ns\": [250000000]}]'\n");
+  const auto llama = make_llama_contender({.model = "m.gguf", .n_threads = 2, .llama_bench = bench}, kTask);
+  ASSERT_TRUE(llama.ok());
+  const auto sample = (*llama)->run();
+  ASSERT_TRUE(sample.ok()) << sample.error().to_string();
+  EXPECT_EQ(sample->seconds, 0.25);
+  std::ifstream arguments(bench + ".args");
+  std::string line;
+  std::getline(arguments, line);
+  EXPECT_EQ(line, "-m m.gguf -t 2 -ngl 0 -r 1 -o json -p 0 -n 1 -d 2");
+}
+
+TEST(Settings, AreParsedOrRefusedByName) {
+  const auto subject = with_settings({.model = "m"}, "isa=avx2,threads=3,contract=float,chunk=7");
+  ASSERT_TRUE(subject.ok());
+  EXPECT_EQ(subject->isa, "avx2");
+  EXPECT_EQ(subject->n_threads, 3);
+  EXPECT_TRUE(subject->in_floats());
+  EXPECT_EQ(subject->prefill_chunk, 7);
+  for (const char* wrong : {"isa", "speed=9", "threads=two", "threads=-1", "chunk=0", "lane=float"}) {
+    EXPECT_FALSE(with_settings({.model = "m"}, wrong).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace nibble::measure

@@ -1,0 +1,83 @@
+#include "measure/report.h"
+
+#include <gtest/gtest.h>
+
+#include "measure/svg.h"
+#include "tests/engine/tiny_model.h"
+
+namespace nibble::measure {
+namespace {
+
+using nibble::testing::write_tiny_model;
+
+std::vector<TensorError> tiny_tensors() {
+  ThreadPool pool(2);
+  const auto checkpoint = Checkpoint::open(write_tiny_model({}, "report.gguf"));
+  EXPECT_TRUE(checkpoint.ok());
+  auto tensors = tensor_errors(nullptr, *checkpoint, pool);
+  EXPECT_TRUE(tensors.ok());
+  return std::move(*tensors);
+}
+
+TEST(TensorError, KnowsLayersAndKinds) {
+  const auto tensors = tiny_tensors();
+  ASSERT_EQ(tensors.size(), 14u);  // q k v output gate up down of two layers
+  for (const TensorError& t : tensors) {
+    EXPECT_EQ(t.name, "blk." + std::to_string(t.layer) + "." + t.kind + ".weight");
+    std::uint64_t n = 0;
+    for (const std::uint64_t count : t.stats.codes) n += count;
+    EXPECT_GT(n, 0u);
+  }
+}
+
+TEST(TensorError, ASourceThatIsNoSourceIsRefused) {
+  ThreadPool pool(1);
+  const auto checkpoint = Checkpoint::open(write_tiny_model({}, "report.gguf"));
+  const auto errors = tensor_errors(&*checkpoint, *checkpoint, pool);  // its tensors are NVFP4 themselves
+  ASSERT_FALSE(errors.ok());
+  EXPECT_FALSE(errors.error().tensor.empty());
+}
+
+TEST(Report, HoldsAPictureForEachPart) {
+  const auto tensors = tiny_tensors();
+  const Json summary = {{"positions", 3}, {"a_perplexity", 2.0}, {"b_perplexity", 3.0},  {"mean_kl", 0.25},
+                        {"p99_kl", 0.5},  {"max_kl", 1.0},       {"top1_agreement", 0.5}};
+  Json entry = summary;
+  entry["bands"] = {{"0-15", summary}};
+  const Json quality = {{"what", "compare"}, {"classes", {{"pro<se", entry}}}, {"all", summary}};
+  const Json speed = {{"what", "bench op"},
+                      {"rows",
+                       {{{"op", "gemv"},
+                         {"format", "nvfp4"},
+                         {"m", 1},
+                         {"n", 64},
+                         {"k", 32},
+                         {"isa", "avx2"},
+                         {"threads", 2},
+                         {"share", 0.5},
+                         {"limit", 40.0}}}}};
+  const auto page =
+      render_report({.title = "a & b", .tensors = tensors, .has_source = true, .quality = &quality, .speed = &speed});
+  ASSERT_TRUE(page.ok()) << page.error().to_string();
+  for (const char* part :
+       {"a &amp; b", "Error by layer", "Codes", "Scales", "pro&lt;se", "0.25000 nats", "50 % of 40.0 GB/s"}) {
+    EXPECT_NE(page->find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page->find("<script"), std::string::npos);
+  EXPECT_EQ(page->find("http"), std::string::npos);  // nothing from elsewhere
+}
+
+TEST(Report, RefusesReceiptsOfAnotherKindAndDamagedOnes) {
+  const Json other = {{"what", "ppl"}}, empty = {{"what", "compare"}};
+  EXPECT_FALSE(render_report({.title = "m", .quality = &other}).ok());
+  EXPECT_FALSE(render_report({.title = "m", .quality = &empty}).ok());
+  EXPECT_FALSE(render_report({.title = "m", .speed = &empty}).ok());
+}
+
+TEST(Svg, BarsOfNothingAreNoDivisionByZero) {
+  EXPECT_NE(bar_chart({{.label = "x", .value = 0, .text = "0"}}).find("width=\"0.00\""), std::string::npos);
+  EXPECT_EQ(cell_map({}).find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nibble::measure
