@@ -8,6 +8,7 @@ declare -A STAGE_ABOUT=(
   [deps]="what building and testing needs"
   [layers]="who includes whom, and the habits that a machine can see"
   [style]="clang-format and shellcheck"
+  [claims]="what the README says with a figure is what its receipt says"
   [portable]="src/format under every compiler of this machine"
   [dev]="optimized build, all unit tests"
   [isa_objects]="no object of an instruction set lends code to the rest of the program"
@@ -24,9 +25,9 @@ declare -A STAGE_ABOUT=(
   [cuda]="the CUDA backend for sm_80 and sm_90a, and what of it needs no GPU"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style portable dev isa_objects scripts models references scalar perturbed cuda demo equality tsan
+STAGES=(deps layers style claims portable dev isa_objects scripts models references scalar perturbed cuda demo equality tsan
   aarch64 asan tidy)
-QUICK_STAGES=(deps layers style portable dev isa_objects scripts models references)
+QUICK_STAGES=(deps layers style claims portable dev isa_objects scripts models references)
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-20} # a target
 
@@ -86,6 +87,11 @@ stage_style() {
   clang-format-14 --dry-run -Werror "${files[@]}"
   shellcheck -x scripts/*.sh tools/*.sh .ci/run
   echo "COUNT: ${#files[@]} sources"
+}
+
+stage_claims() {
+  python3 tools/check_claims | tee "$LOGS/claims.txt"
+  echo "COUNT: $(sed -n 's/^check_claims: //p' "$LOGS/claims.txt")"
 }
 
 stage_portable() {
@@ -162,7 +168,7 @@ stage_demo() {
   models_here
   bash scripts/demo.sh 2>&1 | tee "$LOGS/demo.txt"
   grep -q '^identical: ' "$LOGS/demo.txt"
-  echo "COUNT: $(grep -c '^identical: ' "$LOGS/demo.txt") replays identical; $(sed -n 's/^KL per token *//p' "$LOGS/demo.txt")"
+  echo "COUNT: $(grep -c '^identical: ' "$LOGS/demo.txt") replays identical; mean KL $(awk '/^prose/ { print $5 }' "$LOGS/demo.txt") nats"
 }
 
 # prove MODEL ARGUMENT...: quantizes a model of the cache and demands one digest of it.

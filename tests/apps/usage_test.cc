@@ -106,7 +106,8 @@ TEST(Usage, UnknownCommandsAndFlagsAreNamed) {
   EXPECT_EQ(command.status, 2);
   EXPECT_EQ(command.err,
             "error: there is no command 'rnu'\n  found:    rnu\n"
-            "  expected: doctor, inspect, verify, quantize, run, chat, replay\n  hint:     see nibble --help\n");
+            "  expected: doctor, inspect, verify, quantize, run, chat, replay, bench, ppl, compare, report\n  hint:    "
+            " see nibble --help\n");
   const Outcome flag = run_nibble({"run", kNoModel, "-p", "x", "--tmep=1"});
   EXPECT_EQ(flag.status, 2);
   EXPECT_THAT(flag.err, StartsWith("error: nibble run does not know the flag '--tmep=1'"));
