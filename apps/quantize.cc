@@ -26,7 +26,7 @@ constexpr std::pair<std::string_view, HeadFormat> kHeads[] = {
 struct QuantizeFlags {
   std::string source;
   std::string destination;
-  std::string recipe = "max";
+  std::string recipe = "mse";
   std::string head = "f16";
   int n_threads = 0;
 };
@@ -85,8 +85,8 @@ Command add_quantize(CLI::App& app) {
   command->add_option("-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
       ->required();
   add_choice(*command, "--recipe", flags->recipe, {"max", "4over6", "mse"},
-             "How block scales are chosen. max: ModelOpt's rules, bit for bit; 4over6: the better of two scales; mse: "
-             "the scale with the smallest squared error");
+             "How block scales are chosen. mse: the scale with the smallest squared error; 4over6: the better of two "
+             "scales; max: the rules of ModelOpt's export, bit for bit");
   std::vector<std::string> heads;
   for (const auto& [name, format] : kHeads) heads.emplace_back(name);
   add_choice(*command, "--head", flags->head, std::move(heads),

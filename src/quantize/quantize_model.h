@@ -23,7 +23,7 @@ struct QuantizeProgress {
 };
 
 struct QuantizeOptions {
-  Recipe recipe = Recipe::kMax;
+  Recipe recipe = Recipe::kMse;
   HeadFormat head = HeadFormat::kF16;
   // Called from the caller's thread; false stops, leaves no file and returns an Error.
   std::function<bool(const QuantizeProgress&)> progress = {};

@@ -76,7 +76,7 @@ TEST_F(QuantizeModel, WritesANativeContainer) {
   EXPECT_EQ(file.require_string(kSchemaKey).value(), kSchema);
   EXPECT_EQ(file.require_string(kArtifactSha256Key).value(), sha256_hex(source.span()));
   EXPECT_EQ(file.require_string(kSourceSha256Key).value(), sha256_hex(source.span()));
-  EXPECT_EQ(file.require_string(kRecipeKey).value(), "max");
+  EXPECT_EQ(file.require_string(kRecipeKey).value(), "mse");
   EXPECT_EQ(file.require_uint("general.file_type").value(), 1U);
   EXPECT_EQ(file.require_string("general.architecture").value(), "llama");
   EXPECT_THAT(*file.find_strings("tokenizer.ggml.tokens").value(), ElementsAre("a"));
