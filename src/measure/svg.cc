@@ -30,7 +30,7 @@ std::string escape_html(const std::string& text) {
 }
 
 std::string bar_chart(const std::vector<Bar>& bars) {
-  constexpr int kLabel = 250, kWidth = 420, kText = 200, kStep = 22, kHeight = 14;
+  constexpr int kLabel = 330, kWidth = 420, kText = 200, kStep = 22, kHeight = 14;
   double most = 0;
   for (const Bar& bar : bars) most = std::max({most, bar.value, bar.limit});
   const auto length = [most](double value) { return most > 0 ? value / most * kWidth : 0; };
