@@ -118,7 +118,8 @@ double error_of(Recipe recipe, const std::vector<float>& weights, float tensor_s
   quantize_row(recipe, weights, tensor_scale, codes, scales);
   double error = 0;
   for (int i = 0; i < 16; ++i) {
-    const double d = weights[i] - format::nvfp4_dequantize(format::nvfp4_code(codes[i / 2], i), scales[0], tensor_scale);
+    const double d =
+        weights[i] - format::nvfp4_dequantize(format::nvfp4_code(codes[i / 2], i), scales[0], tensor_scale);
     error += d * d;
   }
   return error;
