@@ -3,7 +3,7 @@
 
     pip install llama-cpp-python==0.3.36 numpy              (how to build it: tools/llama_reference.py)
     cmake --build build/dev --target write_tiny_model dequantize_gguf dump_logits
-    tools/llama_tiny_reference.py build/dev -o tests/golden/llama_cpp_tiny.json
+    tools/llama_tiny_reference.py build/dev -o tests/golden/tiny_llama_cpp.json
 
 The models are those of tools/write_tiny_model, NVFP4 files that are the same on every machine; llama.cpp reads the same
 weights as F32 and runs with an f32 cache. The file holds all logits of two sequences a model, as base64 of f32.

@@ -19,7 +19,7 @@ except ImportError:
     print("NOT RUN: numpy (PyPI) is not installed")
     sys.exit(77)
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden/llama_cpp_tiny.json"
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden/tiny_llama_cpp.json"
 MAX_MEAN_KL = 1e-9  # nats
 
 
