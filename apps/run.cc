@@ -1,6 +1,7 @@
 // nibble run: one completion, streamed to stdout; speed and the digest of the logits on stderr.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -19,6 +20,18 @@
 
 namespace nibble::apps {
 namespace {
+
+constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
+
+volatile std::sig_atomic_t interrupted = 0;  // NOLINT: a signal handler can reach nothing else
+
+// The first Ctrl-C ends the answer, so that what was made is summed up and recorded; a second ends the program.
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
 
 struct RunFlags {
   ModelFlags model;
@@ -84,11 +97,13 @@ Result<int> run(const RunFlags& flags) {
   request.digest_prompt = flags.digest_prompt;
   NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
 
-  const auto show = [&flags](std::string_view text) { return flags.json || write_out(text); };
+  catch_interrupts();
+  const auto show = [&flags](std::string_view text) { return (flags.json || write_out(text)) && interrupted == 0; };
   NIBBLE_ASSIGN(engine::Completion completion, engine::generate(*session, loaded->tokenizer, request, show));
   if (!flags.json) write_out("\n");
   print_summary(completion, request, *loaded);
-  if (flags.receipt.empty() && !flags.json) return 0;
+  const int status = interrupted == 0 ? 0 : kInterrupted;
+  if (flags.receipt.empty() && !flags.json) return status;
 
   engine::Receipt receipt;
   receipt.contract = loaded->contract;
@@ -108,7 +123,7 @@ Result<int> run(const RunFlags& flags) {
     NIBBLE_TRY(engine::write_receipt(receipt, flags.receipt));
     say("receipt   {}\n", flags.receipt);
   }
-  return 0;
+  return status;
 }
 
 }  // namespace

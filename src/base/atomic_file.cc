@@ -58,6 +58,10 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
 }
 
 Status AtomicFile::check(const std::string& path) {
+  if (path.empty()) {
+    return Error{
+        .message = "the file to write has no name", .found = "an empty path", .expected = "the path of a file"};
+  }
   NIBBLE_TRY(create(path));
   return ok_status();
 }

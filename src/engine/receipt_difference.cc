@@ -36,16 +36,22 @@ std::optional<Difference> other_difference(const Completion& a, const Completion
 }  // namespace
 
 std::optional<Difference> first_difference(const Completion& a, const Completion& b) {
-  const std::size_t n_digests = std::min(a.position_digests.size(), b.position_digests.size());
-  const auto digest =
-      std::mismatch(a.position_digests.begin(), a.position_digests.begin() + static_cast<std::ptrdiff_t>(n_digests),
-                    b.position_digests.begin());
-  const auto i = static_cast<std::size_t>(digest.first - a.position_digests.begin());
-  const bool same = i == n_digests && a.tokens == b.tokens && a.position_digests == b.position_digests;
-  if (same) return other_difference(a, b);
+  const auto [digest_a, digest_b] = std::ranges::mismatch(a.position_digests, b.position_digests);
+  const bool same_digests = digest_a == a.position_digests.end() || digest_b == b.position_digests.end();
+  const auto [token_a, token_b] = std::ranges::mismatch(a.tokens, b.tokens);
+  const bool same_tokens = token_a == a.tokens.end() && token_b == b.tokens.end();
 
   // Sampled token j was drawn from the logits of digest j + (digests of the prompt but its last).
   const std::size_t n_prompt = a.position_digests.size() - std::min(a.position_digests.size(), a.tokens.size());
+  const auto digest = static_cast<std::size_t>(digest_a - a.position_digests.begin());
+  const std::size_t drawn_from = n_prompt + static_cast<std::size_t>(token_a - a.tokens.begin());
+  if (same_digests && same_tokens) {
+    if (a.position_digests.size() == b.position_digests.size()) return other_difference(a, b);
+    return Difference{a.first_digest_position + static_cast<std::int64_t>(digest),
+                      fmt::format("the receipt has the digests of {} positions, here are {}", a.position_digests.size(),
+                                  b.position_digests.size())};
+  }
+  const std::size_t i = same_digests ? drawn_from : same_tokens ? digest : std::min(digest, drawn_from);
   const std::int64_t position = a.first_digest_position + static_cast<std::int64_t>(i);
   if (i < n_prompt) {
     return Difference{position, fmt::format("the logits at prompt position {} differ", position)};

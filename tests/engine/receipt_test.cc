@@ -88,6 +88,24 @@ TEST(Receipt, NothingThatItRecordsMayBeForged) {
   EXPECT_FALSE(forged([](Completion& c) { c.finish = FinishReason::kCancelled; }));  // cut short by its reader
 }
 
+TEST(Receipt, AForgedTokenIsNamedWhereItStands) {
+  const Completion honest = sample().completion;
+  Completion recorded = honest;
+  recorded.tokens[1] += 1;
+  auto difference = first_difference(recorded, honest);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->position, 3);
+  EXPECT_NE(difference->description.find("recorded token 9 with"), std::string::npos) << difference->description;
+  EXPECT_NE(difference->description.find("here token 8 with"), std::string::npos) << difference->description;
+
+  recorded = honest;
+  recorded.position_digests.push_back("more");
+  difference = first_difference(recorded, honest);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_NE(difference->description.find("digests of 4 positions, here are 3"), std::string::npos)
+      << difference->description;
+}
+
 TEST(Receipt, DifferencesInsideThePromptAreNamedAsSuch) {
   Completion recorded = sample().completion;
   recorded.first_digest_position = 0;

@@ -89,12 +89,13 @@ Result<PanelMatrix> pack_quant(const QuantFormat& format, const TensorView& view
       for (int i = 0; i < w.n; ++i) {
         const int b = (first + i) / block * n_passes;
         const int k = b * block + (first + i) % block;
-        m.weight(r, k) = static_cast<float>(w.scale[i / format.group] * (w.code[i] - format.offset));
+        const std::size_t group = i / format.group;
+        m.weight(r, k) = static_cast<float>(w.scale[group] * (w.code[i] - format.offset));
         m.unit(r, b) = format::f16_to_f32(w.d[i / 32]);
         if (is_wide) m.needs_double(r, b);
         if (format::is_nonfinite(m.unit(r, b))) return nonfinite_scale(view, r, first + i);
         if (n_passes == 1) continue;
-        m.weight(r, k + block) = w.minimum[i / format.group];
+        m.weight(r, k + block) = w.minimum[group];
         m.unit(r, b + 1) = -format::f16_to_f32(w.m[i / 32]);
         if (format::is_nonfinite(m.unit(r, b + 1))) return nonfinite_scale(view, r, first + i);
       }
