@@ -13,13 +13,12 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/generation_flags.h"
+#include "apps/interrupt.h"
 #include "apps/model_flags.h"
 #include "apps/usage.h"
 
 namespace nibble::apps {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;  // NOLINT: a signal handler can reach nothing else
 
 struct ChatFlags {
   ModelFlags model;
@@ -28,22 +27,15 @@ struct ChatFlags {
   bool verbose = false;
 };
 
-// Without SA_RESTART, so that Ctrl-C also ends a read that waits for the user.
-void catch_interrupts() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  sigaction(SIGINT, &action, nullptr);
-}
-
 // Reads one line of the user; false at the end of the input, and when Ctrl-C is pressed at the prompt.
 bool read_line(bool terminal, std::string& line) {
-  interrupted = 0;
+  clear_interrupt();
   if (terminal) say("> ");
   char* text = nullptr;  // getline's, which unlike std::getline comes back from an interrupted read
   std::size_t room = 0;
   const ssize_t length = ::getline(&text, &room, stdin);
   const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
-  if (length < 0 || interrupted != 0) {
+  if (length < 0 || interrupted()) {
     if (terminal) say("\n");
     return false;
   }
@@ -57,8 +49,8 @@ Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Sessi
               nlohmann::ordered_json& messages) {
   NIBBLE_ASSIGN(auto prompt, engine::encode_conversation(loaded, messages));
   const engine::GenerateRequest request = flags.generation.request(std::move(prompt));
-  interrupted = 0;
-  const auto show = [](std::string_view text) { return write_out(text) && interrupted == 0; };
+  clear_interrupt();
+  const auto show = [](std::string_view text) { return write_out(text) && !interrupted(); };
   NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request, show));
   write_out("\n");
   if (flags.verbose) {
@@ -87,7 +79,7 @@ Result<int> chat(const ChatFlags& flags) {
   if (terminal)
     say("{} ready. /reset starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer or, between answers, ends.\n",
         loaded->model->backend->description());
-  catch_interrupts();
+  catch_interrupts({SIGINT}, 0);  // without SA_RESTART: Ctrl-C also ends a read that waits for the user
   for (std::string line; read_line(terminal, line);) {
     if (line.empty()) continue;
     if (line == "/quit") break;

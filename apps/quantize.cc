@@ -10,6 +10,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/interrupt.h"
 #include "apps/model_flags.h"
 #include "apps/usage.h"
 #include "base/machine.h"
@@ -17,8 +18,6 @@
 
 namespace nibble::apps {
 namespace {
-
-volatile std::sig_atomic_t stopped = 0;  // NOLINT: a signal handler can reach nothing else
 
 constexpr std::pair<std::string_view, HeadFormat> kHeads[] = {
     {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
@@ -65,10 +64,10 @@ int quantize(const QuantizeFlags& flags) {
       bar = std::make_unique<Progress>(phase, progress.total);
     }
     bar->update(progress.done);
-    return stopped == 0;
+    return !interrupted();
   };
   // Ctrl-C and its like leave through the error path, which removes the unfinished file.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { stopped = 1; });
+  catch_interrupts({SIGINT, SIGTERM, SIGHUP}, SA_RESTART);
   const auto summary = quantize_model(flags.source, flags.destination, options, pool);
   bar.reset();
   if (!summary.ok()) return fail(summary.error());

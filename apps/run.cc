@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/generation_flags.h"
+#include "apps/interrupt.h"
 #include "apps/model_flags.h"
 #include "apps/usage.h"
 #include "base/atomic_file.h"
@@ -22,16 +23,6 @@ namespace nibble::apps {
 namespace {
 
 constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
-
-volatile std::sig_atomic_t interrupted = 0;  // NOLINT: a signal handler can reach nothing else
-
-// The first Ctrl-C ends the answer, so that what was made is summed up and recorded; a second ends the program.
-void catch_interrupts() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
 
 struct RunFlags {
   ModelFlags model;
@@ -97,12 +88,13 @@ Result<int> run(const RunFlags& flags) {
   request.digest_prompt = flags.digest_prompt;
   NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
 
-  catch_interrupts();
-  const auto show = [&flags](std::string_view text) { return (flags.json || write_out(text)) && interrupted == 0; };
+  // The first Ctrl-C ends the answer, so that what was made is summed up and recorded; a second ends the program.
+  catch_interrupts({SIGINT, SIGTERM}, SA_RESTART | static_cast<int>(SA_RESETHAND));
+  const auto show = [&flags](std::string_view text) { return (flags.json || write_out(text)) && !interrupted(); };
   NIBBLE_ASSIGN(engine::Completion completion, engine::generate(*session, loaded->tokenizer, request, show));
   if (!flags.json) write_out("\n");
   print_summary(completion, request, *loaded);
-  const int status = interrupted == 0 ? 0 : kInterrupted;
+  const int status = interrupted() ? kInterrupted : 0;
   if (flags.receipt.empty() && !flags.json) return status;
 
   engine::Receipt receipt;

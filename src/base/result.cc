@@ -1,11 +1,18 @@
 #include "base/result.h"
 
+#include <string_view>
+
+#include "base/printable.h"
+
 namespace nibble {
 
+// The one place where a fault becomes text for people: what a file or a client says in it must not steer their
+// terminal.
 std::string Error::to_string() const {
-  std::string text = message;
-  auto add = [&text](const char* label, const std::string& field) {
-    if (!field.empty()) text += std::string("\n  ") + label + field;
+  const auto shown = [](std::string_view field) { return printable(field, std::string_view::npos); };
+  std::string text = shown(message);
+  auto add = [&](std::string_view label, const std::string& field) {
+    if (!field.empty()) text.append("\n  ").append(label).append(shown(field));
   };
   add("file:     ", file);
   add("tensor:   ", tensor);

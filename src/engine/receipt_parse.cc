@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "engine/receipt.h"
+#include "io/lane.h"
 
 namespace nibble::engine {
 namespace {
@@ -183,6 +184,16 @@ Result<FinishReason> parse_finish(const Object& o, std::string_view key) {
   return o.refuse(key, Json(name), "one of: " + names);
 }
 
+Result<std::string> parse_lane(const Object& o, std::string_view key) {
+  NIBBLE_ASSIGN(std::string name, o.string(key));
+  std::string names;
+  for (const Lane lane : {Lane::kNvfp4, Lane::kKquant, Lane::kMixed}) {
+    if (lane_name(lane) == name) return name;
+    names += (names.empty() ? "" : ", ") + std::string(lane_name(lane));
+  }
+  return o.refuse(key, Json(name), "one of: " + names);
+}
+
 Result<GenerateRequest> parse_request(const Object& o) {
   GenerateRequest request;
   NIBBLE_ASSIGN(request.prompt, o.token_ids("prompt_tokens"));
@@ -216,7 +227,7 @@ Result<Receipt> parse_receipt(const Object& o) {
   Receipt r;
   NIBBLE_ASSIGN(r.contract, o.string("contract"));
   if (o.has("lane")) {
-    NIBBLE_ASSIGN(r.lane, o.string("lane"));
+    NIBBLE_ASSIGN(r.lane, parse_lane(o, "lane"));
   }
   NIBBLE_ASSIGN(r.model_sha256, o.string("model_sha256"));
   NIBBLE_ASSIGN(r.model_file, o.string("model_file"));

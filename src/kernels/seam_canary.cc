@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "format/half.h"
+#include "kernels/canary_values.h"
 
 namespace nibble::kernels {
 namespace {
@@ -15,47 +16,10 @@ constexpr int kDim = kHeads * kHeadDim, kKvDim = kKvHeads * kHeadDim, kFf = 208,
 constexpr int kPrompt = 130, kDecoded = 3;  // the second and third single token may be replays of the first
 constexpr float kEps = 1e-5F;
 
-// A fixed sequence, the same on every machine.
-class Values {
- public:
-  std::uint32_t bits() {
-    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<std::uint32_t>(state_ >> 32);
-  }
-  // In [-4, 4), of many magnitudes.
-  float next() {
-    const std::uint32_t b = bits();
-    const auto integer = static_cast<float>(static_cast<std::int32_t>(b & 0xFFFFF) - 0x80000);
-    return integer * format::bits_float((107U - (b >> 29)) << 23);
-  }
-  std::vector<float> floats(std::size_t n) {
-    std::vector<float> out(n);
-    for (float& x : out) x = next();
-    return out;
-  }
-
- private:
-  std::uint64_t state_ = 42;
-};
-
-// FNV-1a over the bits of floats: a digest, not a defence.
-class Digest {
- public:
-  void add(Backend& backend, const Buffer& buffer, std::size_t n) {
-    std::vector<float> values(n);
-    backend.read(buffer.data(), values);
-    for (const float value : values) hash_ = (hash_ ^ format::float_bits(value)) * 0x100000001B3ULL;
-  }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
-};
-
 // Weights of every type, with the bytes that they refer to.
 class CanaryWeights {
  public:
-  explicit CanaryWeights(Values& values) : values_(values) {}
+  explicit CanaryWeights(CanaryValues& values) : values_(values) {}
 
   Nvfp4View nvfp4(int n_out, int n_in) {
     const auto codes = bytes(static_cast<std::size_t>(n_out) * n_in / 2);
@@ -86,7 +50,7 @@ class CanaryWeights {
     out[block + 2 + i % 32] = static_cast<std::uint8_t>(format::float_bits(value) >> 8);
   }
 
-  Values& values_;
+  CanaryValues& values_;
   std::vector<std::vector<std::uint8_t>> storage_;
 };
 
@@ -115,7 +79,7 @@ Status make_weights(Backend& backend, CanaryWeights& weights, Canary& c) {
   return ok_status();
 }
 
-void make_scratch(Backend& backend, Values& values, Canary& c) {
+void make_scratch(Backend& backend, CanaryValues& values, Canary& c) {
   const auto rows = [&](int width) { return backend.make_buffer(static_cast<std::size_t>(kPrompt) * width); };
   c.norm = backend.make_vector(values.floats(kDim));
   c.bias = backend.make_vector(values.floats(kDim));
@@ -173,19 +137,23 @@ void forward(Backend& b, Canary& c, int first, int n_rows) {
 const std::uint64_t kSeamCanaryDigest = 0xfb65e59800f46788;
 
 Result<std::uint64_t> seam_canary_digest(Backend& backend) {
-  Values values;
+  CanaryValues values;
   CanaryWeights weights(values);
   Canary canary;
   NIBBLE_TRY(make_weights(backend, weights, canary));
   make_scratch(backend, values, canary);
-  Digest digest;
+  CanaryDigest digest;
+  const auto add = [&](const Buffer& buffer, int n_values) {
+    std::vector<float> values_of_buffer(n_values);
+    backend.read(buffer.data(), values_of_buffer);
+    digest.add(values_of_buffer);
+  };
   const auto add_all = [&](int n_rows) {
-    const auto n = static_cast<std::size_t>(n_rows);
-    digest.add(backend, *canary.residual, n * kDim);
-    digest.add(backend, *canary.attended, n * kDim);
-    digest.add(backend, *canary.gated, n * kFf);
-    digest.add(backend, *canary.projected, n * kDim);
-    digest.add(backend, *canary.logits, kVocab);
+    add(*canary.residual, n_rows * kDim);
+    add(*canary.attended, n_rows * kDim);
+    add(*canary.gated, n_rows * kFf);
+    add(*canary.projected, n_rows * kDim);
+    add(*canary.logits, kVocab);
   };
   forward(backend, canary, 0, kPrompt);
   add_all(kPrompt);

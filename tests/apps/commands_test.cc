@@ -84,10 +84,15 @@ TEST(Commands, NonFiniteValuesNameTheFile) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("not finite"), HasSubstr("file:     " + model)));
 }
 
+// A shell starts a job with SIGINT ignored; a person's terminal does not.
+std::string started_by_a_person() {
+  return "env --default-signal=INT " + nibble_program();
+}
+
 TEST(Commands, ControlCAtThePromptLeavesChat) {
   const std::string folder = quoted(test_folder());
   const Outcome outcome =
-      run_shell("cd " + folder + " && mkfifo input && {\n" + nibble_program() + " chat " + quoted(tiny()) +
+      run_shell("cd " + folder + " && mkfifo input && {\n" + started_by_a_person() + " chat " + quoted(tiny()) +
                 " -n 1 <input >answer & pid=$!\n"
                 "exec 3>input; echo hi >&3\n"
                 "until [ -s answer ]; do sleep 0.1; done; sleep 0.5\n"
@@ -95,22 +100,29 @@ TEST(Commands, ControlCAtThePromptLeavesChat) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
-// Sanitizers and emulators need an address space of their own.
-TEST(Commands, MemoryThatIsNotThereIsARefusalWithTheNumbers) {
-  if (NIBBLE_OWN_ADDRESS_SPACE == 0) GTEST_SKIP() << "the address space cannot be limited in this build";
-  const std::string model = tiny({.context_length = 1U << 24});
-  const std::string command = nibble_program() + " run " + quoted(model) + " -p the -n 1 --threads 1";
-  // The context does not fit; then, under one limit after another, whatever else cannot be had.
-  const Outcome context = run_shell("ulimit -v 1500000; " + command + " --ctx 16777216");
-  EXPECT_EQ(context.status, 1) << context.err;
-  EXPECT_THAT(context.err, AllOf(StartsWith("error: not enough memory for a context of 16777216 positions"),
-                                 HasSubstr("MB available"), HasSubstr("MB more, "), HasSubstr("smaller --ctx")));
-  for (const int limit : {20'000, 30'000, 40'000, 60'000, 80'000, 100'000, 150'000}) {
-    const Outcome outcome = run_shell(fmt::format("ulimit -v {}; {} --ctx 64", limit, command));
-    if (outcome.status == 127 || outcome.status == 0) continue;  // the loader of the system failed, or there was enough
-    EXPECT_EQ(outcome.status, 1) << limit << "\n" << outcome.err;
-    EXPECT_THAT(outcome.err, StartsWith("error: not enough memory")) << limit;
+TEST(Commands, AnInterruptedAnswerIsSummedUpAndRecorded) {
+  const std::string model = tiny({.context_length = 1U << 20});
+  const std::string folder = quoted(test_folder());
+  const std::string endless =
+      " run " + quoted(model) + " -p the -n 100000 --ignore-eos --ctx 200000 --receipt receipt.json";
+  const auto interrupt = [&](const std::string& program, const std::string& kill) {
+    return run_shell("cd " + folder + " && rm -f text receipt.json && {\n" + program + endless +
+                     " >text & pid=$!\n"
+                     "until [ -s text ]; do sleep 0.1; done\n" +
+                     kill + "; wait $pid; }");
+  };
+  for (const std::string signal : {"INT", "TERM"}) {
+    const Outcome outcome = interrupt(started_by_a_person(), "kill -" + signal + " $pid");
+    EXPECT_EQ(outcome.status, 130) << signal << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("receipt   receipt.json"));
+    const Outcome replay =
+        run_shell("cd " + folder + " && " + nibble_program() + " replay receipt.json --model " + quoted(model));
+    EXPECT_EQ(replay.status, 0) << replay.err;
   }
+  // A job that started with Ctrl-C ignored goes on.
+  const Outcome job =
+      interrupt(nibble_program(), "kill -INT $pid; sleep 0.3; kill -0 $pid && kill -TERM $pid && echo went on");
+  EXPECT_THAT(job.out, HasSubstr("went on"));
 }
 
 }  // namespace

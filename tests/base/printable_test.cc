@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/result.h"
+
 namespace nibble {
 namespace {
 
@@ -20,6 +22,12 @@ TEST(Printable, KeepsTextAndEscapesTheRest) {
 TEST(Printable, BoundsItsLength) {
   EXPECT_EQ(printable(std::string(1000, 'x'), 10), "xxxxxxxxxx...");
   EXPECT_EQ(printable("xxxxxxxxxx", 10), "xxxxxxxxxx");
+}
+
+TEST(ErrorText, EscapesWhatAFileOrAClientSays) {
+  const Error error{.message = "bad\x1b[31m", .file = "a\nb", .found = "\x07", .hint = std::string(1000, 'h')};
+  EXPECT_EQ(error.to_string(),
+            "bad\\x1b[31m\n  file:     a\\x0ab\n  found:    \\x07\n  hint:     " + std::string(1000, 'h'));
 }
 
 }  // namespace

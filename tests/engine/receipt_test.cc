@@ -163,6 +163,7 @@ TEST(Receipt, EveryValueIsCheckedAndItsKeyNamed) {
     }
   }
   refused("/n_ctx", 0, "n_ctx");
+  refused("/lane", "nvfp4\x1b[31m", "lane");
   refused("/sampling/seed", Json::parse("18446744073709551616"), "sampling.seed");
   refused("/sampling/penalty_window", -2, "sampling.penalty_window");
   for (const Json& value : {Json("0.5"), Json(1e300), Json(-0.5)}) {

@@ -115,7 +115,7 @@ TEST(Contenders, ACommandTellsItsSecondsOrIsTimed) {
 const Task kTask = {Work::kDecode, {1, 2}, {3}};
 
 TEST(Contenders, AnAbsentLlamaIsSaidInWords) {
-  const auto no_python = make_llama_contender({.model = "m.gguf", .python = "/nowhere/python3"}, kTask);
+  const auto no_python = make_llama_contender({.model = "m.gguf", .python = "no/such/python3"}, kTask);
   ASSERT_FALSE(no_python.ok());
   EXPECT_NE(no_python.error().message.find("llama.cpp cannot be run"), std::string::npos);
   const std::string bare =
@@ -123,7 +123,7 @@ TEST(Contenders, AnAbsentLlamaIsSaidInWords) {
   const auto no_module = make_llama_contender({.model = "m.gguf", .python = bare}, kTask);
   ASSERT_FALSE(no_module.ok());
   EXPECT_EQ(no_module.error().found, "cannot import llama_cpp");
-  const auto no_bench = make_llama_contender({.model = "m.gguf", .llama_bench = "/nowhere/llama-bench"}, kTask);
+  const auto no_bench = make_llama_contender({.model = "m.gguf", .llama_bench = "no/such/llama-bench"}, kTask);
   ASSERT_TRUE(no_bench.ok());
   EXPECT_FALSE((*no_bench)->run().ok());
   EXPECT_FALSE(make_llama_contender({}, {Work::kLoad, {}, {1}}).ok());

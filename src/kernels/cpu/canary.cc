@@ -7,53 +7,18 @@
 #include <vector>
 
 #include "format/half.h"
+#include "kernels/canary_values.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/weights.h"
 
 namespace nibble::kernels::cpu {
 namespace {
 
-// FNV-1a over the bits of f32 values: a digest, not a defence.
-class Digest {
- public:
-  void add(std::span<const float> values) {
-    for (const float value : values) {
-      hash_ = (hash_ ^ format::float_bits(value)) * 0x100000001B3ULL;
-    }
-  }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
-};
-
-// A fixed sequence of values in [-4, 4) with many magnitudes.
-class Values {
- public:
-  std::uint32_t bits() {
-    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<std::uint32_t>(state_ >> 32);
-  }
-  float next() {
-    const std::uint32_t b = bits();
-    const auto integer = static_cast<float>(static_cast<std::int32_t>(b & 0xFFFFF) - 0x80000);
-    return integer * format::bits_float((107U - (b >> 29)) << 23);
-  }
-  std::vector<float> vector(std::size_t n) {
-    std::vector<float> out(n);
-    for (float& x : out) x = next();
-    return out;
-  }
-
- private:
-  std::uint64_t state_ = 42;
-};
-
 std::uint64_t elementary_digest(const KernelTable& table) {
   constexpr int kN = 600;
-  Values values;
-  Digest digest;
-  std::vector<float> gate = values.vector(kN), up = values.vector(kN), out(kN);
+  CanaryValues values;
+  CanaryDigest digest;
+  std::vector<float> gate = values.floats(kN), up = values.floats(kN), out(kN);
   for (int i = 0; i < kN; i += 7) gate[i] = gate[i] * 32.0F;  // beyond the clamp as well
   table.silu_mul(gate.data(), up.data(), kN, out.data());
   digest.add(out);
@@ -65,11 +30,12 @@ std::uint64_t elementary_digest(const KernelTable& table) {
   return digest.value();
 }
 
-void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, Digest& digest, Values& values) {
+void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, CanaryDigest& digest,
+                CanaryValues& values) {
   const std::size_t n_blocks = (linear.n_in + 63) / 64;
   std::vector<std::int16_t> q(n_blocks * n_rows * 64);
   std::vector<PlaneBlock> planes(n_blocks * n_rows);
-  std::vector<float> d(n_blocks * n_rows), x = values.vector(static_cast<std::size_t>(n_rows) * linear.n_in);
+  std::vector<float> d(n_blocks * n_rows), x = values.floats(static_cast<std::size_t>(n_rows) * linear.n_in);
   for (int i = 0; i < n_rows; ++i) {
     table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
                        q.data() + 64 * i, planes.data() + i, d.data() + i);
@@ -85,7 +51,7 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, D
 
 std::uint64_t linear_digest(const KernelTable& table) {
   constexpr int kOut = 17, kIn = 80;
-  Values values;
+  CanaryValues values;
   std::vector<std::uint8_t> codes(kOut * kIn / 2), scales(kOut * kIn / 16);
   for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(values.bits() >> 24);
   for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(40 + (values.bits() >> 26));
@@ -98,7 +64,7 @@ std::uint64_t linear_digest(const KernelTable& table) {
   const auto rows16 = make_cpu_linear(
       TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, table,
       pool, arena);
-  Digest digest;
+  CanaryDigest digest;
   for (const int n_rows : {1, 3}) {
     run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);
     run_linear(table, static_cast<const CpuLinear&>(**rows16), n_rows, digest, values);
@@ -108,18 +74,18 @@ std::uint64_t linear_digest(const KernelTable& table) {
 
 std::uint64_t attention_digest(const KernelTable& table) {
   constexpr int kHeadDim = 80, kKeys = 130;
-  Values values;
+  CanaryValues values;
   CpuKvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .capacity = kKeys});
   std::vector<float> scratch(attention_scratch_floats(kHeadDim)), out(kHeadDim);
   for (int pos = 0; pos < kKeys; ++pos) {
     const KvSlot slot = cache.slot(0, 0, pos);
-    table.store_key(cache.head_shape(), values.vector(kHeadDim).data(), scratch.data(), slot.key, slot.key_scale);
-    table.store_value(cache.head_shape(), values.vector(kHeadDim).data(), scratch.data(), slot.value, slot.value_scale);
+    table.store_key(cache.head_shape(), values.floats(kHeadDim).data(), scratch.data(), slot.key, slot.key_scale);
+    table.store_value(cache.head_shape(), values.floats(kHeadDim).data(), scratch.data(), slot.value, slot.value_scale);
   }
   const ScoreScale scale = score_scale({.n_heads = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F});
-  const std::vector<float> q = values.vector(kHeadDim);
+  const std::vector<float> q = values.floats(kHeadDim);
   const KvSlot first = cache.slot(0, 0, 0);
-  Digest digest;
+  CanaryDigest digest;
   for (const int n_keys : {1, 128, kKeys}) {
     table.attention({cache.head_shape(), q.data(), first.key, first.key_scale, first.value, first.value_scale, n_keys,
                      scale.c, scale.limit, out.data(), scratch.data()});

@@ -10,6 +10,7 @@
 
 #include "format/half.h"
 #include "kernels/cpu/quant_layout.h"
+#include "kernels/weight_errors.h"
 #include "tensor/quant_block.h"
 
 namespace nibble::kernels::cpu {
@@ -107,15 +108,6 @@ int pack_block(const QuantFormat& format, const QuantLayout& layout, const Tenso
   }
   if (!is_finite(w.d[0]) || !is_finite(w.m[0])) return 64 * block;
   return is_finite(w.d[1]) && is_finite(w.m[1]) ? -1 : 64 * block + 32;
-}
-
-Error nonfinite_scale(const TensorView& view, std::size_t row, std::size_t element) {
-  return Error{.message = "weights are not finite",
-               .tensor = std::string(view.name),
-               .found = fmt::format("a scale that is NaN or infinite in row {}, block {}", row,
-                                    element / dtype_info(view.dtype).block_size),
-               .expected = "finite scales",
-               .hint = "the file is damaged or was exported from a diverged model; get it again"};
 }
 
 }  // namespace

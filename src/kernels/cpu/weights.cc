@@ -10,6 +10,7 @@
 #include "format/half.h"
 #include "format/nc1.h"
 #include "kernels/cpu/nvfp4_tiles.h"
+#include "kernels/weight_errors.h"
 
 namespace nibble::kernels::cpu {
 namespace {
@@ -52,14 +53,6 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool&
 }
 
 // --- F16, BF16 ---
-
-Error nonfinite_weights(const TensorView& view) {
-  return Error{.message = "weights are not finite",
-               .tensor = std::string(view.name),
-               .found = "a NaN or an infinity",
-               .expected = "finite " + std::string(dtype_name(view.dtype)) + " values",
-               .hint = "the file is damaged or was exported from a diverged model; get it again"};
-}
 
 Result<std::unique_ptr<CpuLinear>> make_rows16(const TensorView& view, const KernelTable& table, ThreadPool& pool,
                                                PageArena& arena) {

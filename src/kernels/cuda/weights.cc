@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/nc1.h"
+#include "kernels/weight_errors.h"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -19,14 +20,6 @@ Status check_extent(std::string_view name, std::uint64_t rows, std::uint64_t col
                .tensor = std::string(name),
                .found = std::to_string(cols) + " inputs, " + std::to_string(rows) + " outputs",
                .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
-}
-
-Error nonfinite_weights(const TensorView& view) {
-  return Error{.message = "weights are not finite",
-               .tensor = std::string(view.name),
-               .found = "a NaN or an infinity",
-               .expected = "finite " + std::string(dtype_name(view.dtype)) + " values",
-               .hint = "the file is damaged or was exported from a diverged model; get it again"};
 }
 
 Error no_kernel(const TensorView& view) {

@@ -11,6 +11,7 @@
 #include "format/contract_math.h"
 #include "format/half.h"
 #include "format/nvfp4.h"
+#include "kernels/weight_errors.h"
 #include "oracle/certificate.h"
 #include "oracle/linear.h"
 #include "tensor/quant_block.h"
@@ -31,15 +32,6 @@ Error unsupported(const TensorView& view) {
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
                .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K"};
-}
-
-Error nonfinite_scale(const TensorView& view, int row, int column) {
-  const int block_size = static_cast<int>(dtype_info(view.dtype).block_size);
-  return Error{.message = "weights are not finite",
-               .tensor = std::string(view.name),
-               .found = fmt::format("a scale that is NaN or infinite in row {}, block {}", row, column / block_size),
-               .expected = "finite scales",
-               .hint = "the file is damaged or was exported from a diverged model; get it again"};
 }
 
 PanelMatrix pack_nvfp4(const Nvfp4View& view) {
@@ -145,9 +137,7 @@ Result<PanelMatrix> pack_integers(const WeightSource& source) {
   const TensorView& view = std::get<TensorView>(source);
   if (!can_decode(view.dtype) || view.dtype == DType::kF32) return unsupported(view);
   if (const QuantFormat* format = find_quant_format(view.dtype)) return pack_quant(*format, view);
-  if (!all_finite(view)) {
-    return Error{.message = "weights are not finite", .tensor = std::string(view.name), .found = "NaN or infinity"};
-  }
+  if (!all_finite(view)) return nonfinite_weights(view);
   return pack_16bit(view);
 }
 
