@@ -80,11 +80,15 @@ void ModelFlags::add_model(CLI::App& command) {
 }
 
 void ModelFlags::add_machine(CLI::App& command) {
+  add_backend(command);
+  add_threads(command, n_threads);
+}
+
+void ModelFlags::add_backend(CLI::App& command) {
   add_choice(
       command, "--backend", backend, backend_choices(),
       in_words(backend_choices()) + "; auto is the first that works here, reference the contract as plain loops");
   add_choice(command, "--isa", isa, isa_choices(), "Instruction set of the cpu backend: " + in_words(isa_choices()));
-  add_threads(command, n_threads);
   command.parse_complete_callback([this] {
     if (auto fault = fault_of(subject())) throw BadUsage(std::move(*fault));
   });

@@ -24,6 +24,7 @@ struct ModelFlags {
 
   void add_model(CLI::App& command);    // the positional MODEL
   void add_machine(CLI::App& command);  // --backend --isa --threads
+  void add_backend(CLI::App& command);  // --backend --isa
   // --contract; with `with_float` also float arithmetic, which takes any GGUF.
   void add_contract(CLI::App& command, bool with_float = false);
   void add_session(CLI::App& command);                              // --contract --lane --ctx --chunk

@@ -221,10 +221,12 @@ stage_tsan() {
   for layer in "${TSAN_LAYERS[@]}"; do
     [ -z "$(git ls-files "tests/$layer/*.cc")" ] || targets+=("nibble_${layer}_test")
   done
-  build tsan "${targets[@]}"
+  build tsan "${targets[@]}" nibble write_tiny_model
   local test
   for test in "${targets[@]}"; do "build/tsan/tests/$test" --gtest_brief=1; done
-  echo "COUNT: ${targets[*]}"
+  build/tsan/tools/write_tiny_model llama "$LOGS/soak.gguf"
+  build/tsan/apps/nibble bench soak "$LOGS/soak.gguf" --minutes 0.4 --max-growth 256 # of which most is the sanitizer's
+  echo "COUNT: ${targets[*]}; a soak of half a minute"
 }
 
 stage_aarch64() {

@@ -234,7 +234,7 @@ class OpBench {
     row.bytes = copies[0].bytes();
     row.data = !row.is_gemv() ? "any" : options_.from_cache ? "cache" : "ram";
     row.limit_bytes = options_.from_cache ? row.bytes : kernels::kReadBytes;
-    NIBBLE_TRY(measure_limit(row));
+    if (row.is_gemv()) NIBBLE_TRY(measure_limit(row));
     NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(row.machine, copies, x, row.m, row.shape));
     row.seconds = sample(layer, options_.quick ? std::min(0.3, options_.row_seconds) : options_.row_seconds);
     NIBBLE_TRY(measure_limit(row));
