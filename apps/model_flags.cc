@@ -14,7 +14,6 @@
 namespace nibble::apps {
 namespace {
 
-constexpr const char* kContracts[] = {"nc1", "nk1", "nc1-f16"};
 constexpr const char* kFloat = "float";
 
 bool is_one_of(const std::vector<std::string>& choices, const std::string& value) {
@@ -37,6 +36,13 @@ std::vector<std::string> isa_choices() {
 
 namespace {
 
+std::vector<std::string> contract_choices(bool with_float) {
+  std::vector<std::string> ids;
+  for (const Contract contract : kContracts) ids.emplace_back(contract_name(contract));
+  if (with_float) ids.emplace_back(kFloat);
+  return ids;
+}
+
 // What is wrong with how a subject is to run, whatever the model.
 std::optional<Error> fault_of(const measure::Subject& subject) {
   const auto refused = [](const char* key, const std::string& value, const std::vector<std::string>& choices) {
@@ -44,8 +50,7 @@ std::optional<Error> fault_of(const measure::Subject& subject) {
                  .found = value,
                  .expected = fmt::format("one of: {}", fmt::join(choices, ", "))};
   };
-  std::vector<std::string> contracts(std::begin(kContracts), std::end(kContracts));
-  contracts.emplace_back(kFloat);
+  const std::vector<std::string> contracts = contract_choices(true);
   if (!is_one_of(backend_choices(), subject.backend)) return refused("backend", subject.backend, backend_choices());
   if (!is_one_of(isa_choices(), subject.isa)) return refused("isa", subject.isa, isa_choices());
   if (!subject.contract.empty() && !is_one_of(contracts, subject.contract)) {
@@ -95,8 +100,7 @@ void ModelFlags::add_backend(CLI::App& command) {
 }
 
 void ModelFlags::add_contract(CLI::App& command, bool with_float) {
-  std::vector<std::string> choices(std::begin(kContracts), std::end(kContracts));
-  if (with_float) choices.emplace_back(kFloat);
+  const std::vector<std::string> choices = contract_choices(with_float);
   add_choice(command, "--contract", contract, choices,
              "Arithmetic to run in, instead of the one the file declares: " + in_words(choices) +
                  (with_float ? " (float arithmetic, any GGUF)" : ""));

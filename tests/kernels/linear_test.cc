@@ -11,50 +11,6 @@ namespace {
 
 // --- NVFP4 ---
 
-enum class Scales {
-  kLikely,      // three octaves
-  kAny,         // signs, subnormals, zeros, every octave
-  kWideSpread,  // one row in twenty spans all octaves
-  kZeroed,
-};
-
-struct Nvfp4Operand {
-  std::vector<std::uint8_t> codes, scales;
-  Nvfp4View view;
-};
-
-std::uint8_t random_scale(Random& random, Scales kind, std::size_t row) {
-  switch (kind) {
-    case Scales::kLikely:
-      return static_cast<std::uint8_t>(72 + random.below(24));
-    case Scales::kAny: {
-      const auto byte = static_cast<std::uint8_t>(random.bits());
-      return (byte & 0x7F) == 0x7F ? byte & 0xFE : byte;
-    }
-    case Scales::kWideSpread:
-      return static_cast<std::uint8_t>(row % 20 == 5 && random.below(2) == 0 ? random.below(16) : 0x7E);
-    case Scales::kZeroed:
-      break;
-  }
-  return random.below(2) == 0 ? 0 : 0x80;
-}
-
-Nvfp4Operand make_nvfp4(Random& random, const LinearShape& shape, Scales kind, float tensor_scale) {
-  const std::size_t n = static_cast<std::size_t>(shape.n_out) * shape.n_in;
-  Nvfp4Operand w{random.bytes(n / 2), std::vector<std::uint8_t>(n / 16), {}};
-  for (std::size_t i = 0; i < w.scales.size(); ++i) {
-    w.scales[i] = random_scale(random, kind, i / (static_cast<std::size_t>(shape.n_in) / 16));
-  }
-  w.view = {"w",
-            static_cast<std::uint64_t>(shape.n_out),
-            static_cast<std::uint64_t>(shape.n_in),
-            w.codes,
-            w.scales,
-            tensor_scale,
-            {}};
-  return w;
-}
-
 TEST(LinearNvfp4, EqualsTheReference) {
   Random random(1);
   for (const LinearShape& shape : shapes(16)) {
