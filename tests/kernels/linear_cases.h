@@ -12,8 +12,8 @@ struct LinearShape {
   int n_in, n_out, n_rows;
 };
 
-// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile and a panel; rows
-// around a group.
+// Every kind of extent: K below, at and beyond a block and with each tail, and beyond a chunk of blocks; outputs around
+// a tile, a panel and a group of panels; rows around a group.
 inline std::vector<LinearShape> shapes(int k_step) {
   std::vector<LinearShape> out;
   for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536, 4096}) {
@@ -28,6 +28,7 @@ inline std::vector<LinearShape> shapes(int k_step) {
   for (const int n_out : {64, 65, 79, 130}) out.push_back({160, n_out, n_out % 2 == 0 ? 1 : 6});
   for (int n_rows = 1; n_rows <= 17; ++n_rows) out.push_back({160, 33, n_rows});
   for (const int n_rows : {31, 32, 33}) out.push_back({224, 49, n_rows});
+  for (const int n_in : {512, 544, 1280}) out.push_back({n_in, n_in == 544 ? 307 : 80, n_in == 512 ? 13 : 7});
   return out;
 }
 

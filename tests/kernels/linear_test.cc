@@ -68,6 +68,22 @@ TEST(LinearNvfp4, ZeroScalesAndExtremeTensorScales) {
   }
 }
 
+// The factor of a block leaves the range of floats when it takes the unit of a record, while all sums are zero.
+TEST(LinearNvfp4, EnormousActivationsWhoseSumsCancel) {
+  Random random(11);
+  for (const int n_rows : {1, 2, 7}) {
+    const LinearShape shape{160, 37, n_rows};
+    Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 0x1p+42F);
+    std::ranges::fill(w.codes, 0x77);
+    std::ranges::fill(w.scales, 0x7E);
+    for (float magnitude = 0x1p+80F; magnitude < 0x1p+106F; magnitude *= 2) {
+      std::vector<float> x(static_cast<std::size_t>(n_rows) * shape.n_in, magnitude);
+      for (std::size_t i = 0; i < x.size(); i += 2) x[i] = -x[i];
+      expect_equal_everywhere(w.view, shape, x, nullptr, "enormous");
+    }
+  }
+}
+
 // Octaves between the scales of one block, from none to all fourteen and three of subnormals, of either sign. Beyond
 // seven a tile takes the wide route, unless the groups at one end hold zeros only.
 TEST(LinearNvfp4, EverySpreadOfScales) {

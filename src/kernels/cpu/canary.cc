@@ -45,7 +45,8 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, C
   }
   const Activations in{q.data(), planes.data(), d.data(),    sums.data(),
                        x.data(), n_rows,        linear.n_in, static_cast<int>(n_blocks)};
-  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kMaxPanelRows);
+  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out),
+      scratch(linear_scratch_floats(n_rows, linear.n_in / 64 + 1));
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);

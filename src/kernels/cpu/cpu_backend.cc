@@ -89,7 +89,7 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
-    reserve_scratch(static_cast<std::size_t>(max_rows) * kMaxPanelRows);
+    reserve_scratch(linear_scratch_floats(max_rows, (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock));
     return std::make_unique<CpuLinearInput>(max_rows, n_in);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {

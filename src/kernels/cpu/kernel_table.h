@@ -10,8 +10,8 @@ namespace nibble::kernels::cpu {
 
 // Rows of a weight matrix are laid out and scheduled in tiles of 16, whatever the width of a vector is.
 constexpr int kTileRows = 16;
-// The most rows that several tokens meet at once.
-constexpr int kMaxPanelRows = 64;
+// The most rows that a chunk of several tokens' activations meets before the next chunk.
+constexpr int kGemmRows = 256;
 
 // The most tokens that meet a record as it is read, without a panel.
 constexpr int kMaxGemvTokens = 4;
@@ -97,10 +97,15 @@ struct F32Weights {
 struct LinearJob {
   const float* bias;  // [n_out] or null
   float* out;         // [n_rows, n_out]
-  float* scratch;     // [n_rows, kMaxPanelRows] of this thread
+  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread
   int row_begin;
   int row_end;
 };
+
+// Accumulators [n_rows, kGemmRows], and a factor per token and block.
+constexpr std::size_t linear_scratch_floats(int n_rows, int n_blocks) {
+  return static_cast<std::size_t>(n_rows) * (kGemmRows + static_cast<std::size_t>(n_blocks));
+}
 
 struct HeadShape {
   int head_dim;

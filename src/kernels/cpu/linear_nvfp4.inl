@@ -8,15 +8,18 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+// Activations::d are those of the contract times g / 8 (scale_tokens).
 // kWide: of tiles that have a block whose scales span more than seven octaves. Such a block, one in 100,000 of a real
 // model, is summed in 64 bits from the file's bytes.
+constexpr float kUnitScale = 1 << kUnitBias;
+
 template <bool kWide>
 class Nvfp4Format {
  public:
   static constexpr bool kHalves = false;
   static constexpr bool kHasExceptions = kWide;
   static constexpr int kRecord = kRecordBytes;
-  using Units = F32V;
+  using Units = I32V;
 
   Nvfp4Format(const Nvfp4Weights& weights, int n_blocks) : w_(weights), n_blocks_(n_blocks) {}
 
@@ -60,12 +63,14 @@ class Nvfp4Format {
     part.prefetch<kRecord / kLineBytes>(0);
     fold_record(part.line(0), panel);
   }
-  F32V units(const RecordPart& part) const {
+  I32V units(const RecordPart& part) const {
     return load_unit(part.line(8));
   }
-  // f32(S) is the rounded integer times a power of two, which is exact.
-  F32V step(F32V acc, I32V sum, int /* half */, F32V units, const float* d) const {
-    return f32_fma(f32_from(sum) * units, f32_set1(*d * w_.g), acc);
+  // f32(S) is the rounded integer times a power of two, which c takes: it is one addition to its exponent. A c of zero
+  // may become anything finite, as its sums are zero. Where c could leave the range of floats (kWide), S takes it.
+  F32V step(F32V acc, I32V sum, int /* half */, I32V units, const float* c) const {
+    if constexpr (kWide) return f32_fma(f32_from(sum) * f32_raise(f32_set1(1.0F), units), f32_set1(*c), acc);
+    return f32_fma(f32_from(sum), f32_raise(f32_set1(*c), units), acc);
   }
 
   static bool is_exception(const RecordPart& part) {
@@ -114,7 +119,7 @@ class Nvfp4Format {
         sum += scales[g] * group_sum;
       }
       float& lane = acc[static_cast<std::size_t>(token) * kLanes];
-      lane = format::fma_rn(static_cast<float>(sum), in.d[at] * w_.g, lane);
+      lane = format::fma_rn(static_cast<float>(sum), in.d[at] * kUnitScale, lane);
     }
   }
 
@@ -122,7 +127,18 @@ class Nvfp4Format {
   int n_blocks_;
 };
 
-void linear_nvfp4(const Nvfp4Weights& w, const Activations& in, const LinearJob& job) {
+// c of every token and block, divided by 2^kUnitBias. Returns whether each can take the unit of a record.
+inline bool scale_tokens(const Activations& in, float g, float* c) {
+  const int n = in.n_blocks * in.n_rows;
+  for (int i = 0; i < n; ++i) c[i] = in.d[i] * g * (1.0F / kUnitScale);  // normal: d is 0 or >= 2^-50, g >= 2^-52
+  return max_abs_bits(c, n) < format::float_bits(0x1p100F);
+}
+
+void linear_nvfp4(const Nvfp4Weights& w, const Activations& activations, const LinearJob& job) {
+  Activations in = activations;
+  float* const c = job.scratch + static_cast<std::size_t>(in.n_rows) * kGemmRows;
+  const bool is_narrow = scale_tokens(activations, w.g, c);
+  in.d = c;
   int row = job.row_begin;
   while (row < job.row_end) {  // runs of tiles of one kind
     const std::uint8_t wide = w.is_wide[row / kTileRows];
@@ -131,7 +147,7 @@ void linear_nvfp4(const Nvfp4Weights& w, const Activations& in, const LinearJob&
     LinearJob run = job;
     run.row_begin = row;
     run.row_end = end < job.row_end ? end : job.row_end;
-    if (wide != 0) {
+    if (wide != 0 || !is_narrow) {
       linear(Nvfp4Format<true>(w, in.n_blocks), in, run);
     } else {
       linear(Nvfp4Format<false>(w, in.n_blocks), in, run);

@@ -11,11 +11,11 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
-constexpr int kPanelSums = 8;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
-constexpr int kPanelVectors = 2;
-constexpr int kGemvTokens = 1;   // that meet a record as it is read
-constexpr int kPartsAtOnce = 2;  // of a record, for one token
+constexpr int kPanelVectors = 2;         // of rows and
+constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
+constexpr int kGemvTokens = 2;           // that meet a record as it is read
+constexpr int kPartsAtOnce = 2;          // of a record, for one token
 constexpr bool kIsAvx2 = true;
 
 struct F32V {
@@ -78,12 +78,23 @@ inline I32V i32_load_pairs(const void* p) {
 inline I32V operator+(I32V a, I32V b) {
   return {_mm256_add_epi32(a.v, b.v)};
 }
+// x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
+inline F32V f32_raise(F32V x, I32V exponent) {
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), exponent.v))};
+}
 inline I32V i32_times_8(I32V a) {
   return {_mm256_slli_epi32(a.v, 3)};
 }
+// A sum that is to be made here: gcc 12 keeps products for later, in memory when it has no registers left (half of the
+// speed of a gemm).
+inline __m256i add_now(__m256i a, __m256i b) {
+  __m256i sum = _mm256_add_epi32(a, b);
+  __asm__("" : "+x"(sum));
+  return sum;
+}
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
-  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(w.v, q.v))};
+  return {add_now(acc.v, _mm256_madd_epi16(w.v, q.v))};
 }
 // acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
 inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
@@ -102,8 +113,7 @@ inline I16x32 i16_load(const std::int16_t* p) {
   return {load_256(p), load_256(p + 16)};
 }
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
-  const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b));
-  return {_mm256_add_epi32(acc.v, sum)};
+  return {add_now(add_now(acc.v, _mm256_madd_epi16(x.a, y.a)), _mm256_madd_epi16(x.b, y.b))};
 }
 
 // 32 int8 of a and of b as pairs, in an order that store_zipped knows.
@@ -202,13 +212,11 @@ struct ScaledSum {
 inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
   to.total = {_mm256_add_epi32(to.total.v, _mm256_madd_epi16(sum.v, scales.group[group]))};
 }
-// 2^unit of each row, of its four digits.
-inline F32V load_unit(const std::uint8_t* p) {
+// The unit of each row, biased, of its four digits: what raises the exponent of a float by it.
+inline I32V load_unit(const std::uint8_t* p) {
   const __m256i digits = _mm256_and_si256(load_256(p), _mm256_set1_epi8(static_cast<char>(0xC0)));
   const __m256i pairs = _mm256_maddubs_epi16(digits, _mm256_set1_epi32(0x40100401));
-  const __m256i bias = _mm256_set1_epi32((127 - kUnitBias) << 6);
-  const __m256i exponent = _mm256_add_epi32(bias, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(exponent, 17))};
+  return {_mm256_slli_epi32(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)), 17)};
 }
 
 // Codes times the scale of their group as a panel: [4 pairs][8 rows] from each line.
