@@ -42,6 +42,13 @@ void Backend::attention_input(const float* q, std::span<const TokenRow> rows, in
   prepare_input(out, static_cast<int>(rows.size()), input);
 }
 
+void Backend::rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                                   const RopeTable& table, const AttentionShape& shape, float* out,
+                                   LinearInput& input) {
+  rope_store_kv(q, shape.n_heads, k, v, rows, layer, table);
+  attention_input(q, rows, layer, shape, out, input);
+}
+
 void Backend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) {
   silu_mul(gate, up, static_cast<std::size_t>(n_rows) * dim, out);
   prepare_input(out, n_rows, input);

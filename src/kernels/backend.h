@@ -163,6 +163,10 @@ class Backend {
   // attention, prepare_input.
   virtual void attention_input(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                                float* out, LinearInput& input);
+  // rope_store_kv, attention_input; q and k are scratch afterwards, whether rotated or not.
+  virtual void rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                                    const RopeTable& table, const AttentionShape& shape, float* out,
+                                    LinearInput& input);
   // silu_mul into out, prepare_input.
   virtual void silu_mul_input(const float* gate, const float* up /* [n_rows, dim] */, int n_rows, int dim, float* out,
                               LinearInput& input);

@@ -13,10 +13,12 @@
 namespace nibble::kernels {
 
 struct BackendOptions {
-  std::string isa = "auto";       // of the cpu backend, the only one that has any
-  int n_threads = 0;              // 0: one per hardware thread
-  bool cuda_graphs = true;        // of the cuda backend: replay steps that come again
-  bool cuda_tensor_cores = true;  // of the cuda backend: for NVFP4 weights, otherwise integers
+  std::string isa = "auto";  // of the cpu backend, the only one that has any
+  int n_threads = 0;         // 0: one per hardware thread
+  bool cuda_graphs = true;   // of the cuda backend: replay steps that come again
+  // Of the cuda backend, for NVFP4 layers: "gemv", "gemm", "gemm-mma" or "integers" forces a kernel, for tests and
+  // measurements. The bits are the same.
+  std::string cuda_route = "auto";
 };
 
 struct BackendState {

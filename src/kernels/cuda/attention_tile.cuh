@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/rope_kv.cuh"
 
 namespace nibble::kernels::cuda {
 
@@ -50,12 +51,16 @@ __device__ inline int parts_of_group(const AttentionArgs& a) {
   return (a.n_heads / a.n_kv_heads + kQueries - 1) / kQueries;
 }
 
+__device__ inline int part_of_group(const AttentionArgs& a) {
+  return static_cast<int>(blockIdx.y) % parts_of_group(a);
+}
+
 struct Query {
   int row, head;
 };
 __device__ inline Query query_of(const AttentionArgs& a, int tile_query) {
-  const int group = a.n_heads / a.n_kv_heads, parts = parts_of_group(a);
-  const int kv_head = static_cast<int>(blockIdx.y) / parts, part = static_cast<int>(blockIdx.y) % parts;
+  const int group = a.n_heads / a.n_kv_heads, part = part_of_group(a);
+  const int kv_head = static_cast<int>(blockIdx.y) / parts_of_group(a);
   const int first_row = static_cast<int>(blockIdx.z) * a.rows_per_tile;
   const int index = part * kQueries + tile_query;  // among rows_per_tile * group
   const int row = first_row + index / group;
@@ -63,12 +68,23 @@ __device__ inline Query query_of(const AttentionArgs& a, int tile_query) {
   return {row, kv_head * group + index % group};
 }
 
-// Steps 1 and 2 for the queries of the tile, a warp four of them. `scratch` is
-// the plane memory, not yet in use.
-__device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  float* x = reinterpret_cast<float*>(s.u_high) + warp * kMaxHeadDim;
+// A vector of a head for each warp, in the memory of the planes while these are not in use.
+__device__ inline float* scratch_of_warp(Shared& s) {
   static_assert(2 * kQueries * kPlaneStride >= kWarps * kMaxHeadDim * static_cast<int>(sizeof(float)));
+  return reinterpret_cast<float*>(s.u_high) + threadIdx.x / kWarp * kMaxHeadDim;
+}
+
+// What turns the queries of a tile that is one row; none where they come rotated.
+struct Rotation {
+  const float* cos_sin = nullptr;  // [rotary_dim / 2, 2]
+  int rotary_dim = 0;
+  bool interleaved = false;
+};
+
+// Steps 1 and 2 for the queries of the tile, a warp four of them.
+__device__ inline void load_queries(const AttentionArgs& a, Shared& s, const Rotation& rotation) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  float* x = scratch_of_warp(s);
   const int width = padded_head(a.head_dim);
   for (int query = warp; query < kQueries; query += kWarps) {
     const Query which = query_of(a, query);
@@ -76,6 +92,11 @@ __device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
     if (which.row >= 0) {
       const float* source = a.q + (static_cast<std::size_t>(which.row) * a.n_heads + which.head) * a.head_dim;
       for (int i = lane; i < a.head_dim; i += kWarp) x[i] = source[i];
+      __syncwarp();
+      if (rotation.cos_sin != nullptr) {
+        rotate(x, rotation.cos_sin, rotation.rotary_dim, rotation.interleaved);
+        __syncwarp();
+      }
       hadamard(x, a.head_dim, hadamard_size(a.head_dim));
       by = quantizer_of(x, a.head_dim, nc1::kQueryMax);
       if (by.is_nonfinite && lane == 0) raise_flag(a.flags, which.row);
