@@ -60,6 +60,17 @@ TEST(Attention, GroupedQueriesAndManyRows) {
   }
 }
 
+// So many that a backend takes them in large tiles, over splits that only some rows of a tile see.
+TEST(Attention, ManyRowsOverManySplits) {
+  std::vector<int> positions;
+  for (int pos = 125; pos < 275; ++pos) positions.push_back(pos);
+  expect_equal_everywhere({128, 28, 14, positions}, 500);
+  expect_equal_everywhere({128, 28, 14, positions, 300.0F}, 501);
+  expect_equal_everywhere({64, 60, 20, positions, 1.0F, Kind::kOutliers}, 502);
+  expect_equal_everywhere({64, 60, 20, positions, 1.0F, Kind::kHuge}, 503);
+  expect_equal_everywhere({64, 60, 20, positions, 0x1p-45F}, 504);
+}
+
 TEST(Attention, PeakedAndFlatSoftmax) {
   for (const float gain : {0.0F, 0x1p-45F, 0.01F, 10.0F, 300.0F, 1e6F, 1e15F}) {
     expect_equal_everywhere({64, 2, 2, {100, 290}, gain}, 300);

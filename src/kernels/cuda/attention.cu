@@ -37,7 +37,7 @@ __device__ void store_new_head(const DecodeArgs& d, Shared& s, const Rotation& r
 // A step of decoding: rotation, the cache and all of attention in one launch. Every row is a sequence by itself; the
 // thread block of the split that the new position falls into stores its key and value first, and the last one to end
 // folds the splits.
-__global__ void __launch_bounds__(kThreads) attention_decode_kernel(DecodeArgs d) {
+__global__ void __launch_bounds__(kThreads, 4) attention_decode_kernel(DecodeArgs d) {
   __shared__ Shared s;
   __shared__ bool is_last;
   const AttentionArgs& a = d.attention;

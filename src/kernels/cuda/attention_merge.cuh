@@ -50,13 +50,15 @@ struct CachePart {
   const float *key_scales, *value_scales;
   const std::int8_t* values;
 };
-__device__ inline CachePart cache_of_tile(const AttentionArgs& a) {
-  const DeviceRow row = a.rows[static_cast<std::size_t>(blockIdx.z) * a.rows_per_tile];
-  const int kv_head = static_cast<int>(blockIdx.y) / parts_of_group(a);
+__device__ inline CachePart cache_of(const AttentionArgs& a, int of_row, int kv_head) {
+  const DeviceRow row = a.rows[of_row];
   const std::size_t layer_head = static_cast<std::size_t>(a.layer) * a.n_kv_heads + kv_head;
   const float* scales = row.scales + 2 * layer_head * row.capacity;
   return {row.keys + layer_head * row.capacity * padded_head(a.head_dim), scales, scales + row.capacity,
           row.values + layer_head * row.capacity * a.head_dim};
+}
+__device__ inline CachePart cache_of_tile(const AttentionArgs& a) {
+  return cache_of(a, static_cast<int>(blockIdx.z) * a.rows_per_tile, static_cast<int>(blockIdx.y) / parts_of_group(a));
 }
 
 // Brings a split's keys and values into L2 while the queries are being made ready.

@@ -24,6 +24,7 @@ namespace nibble::kernels::cuda {
 namespace {
 
 constexpr int kTileQueries = 16;
+constexpr int kPromptTileQueries = 64;
 constexpr std::size_t kMaxPartialBytes = std::size_t{64} << 20;
 constexpr std::size_t kReserve = std::size_t{256} << 20;  // for graphs, sums of attention and what rounding up costs
 
@@ -90,6 +91,7 @@ class CudaBackend final : public Backend {
   void record_attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                         float* out, CudaLinearInput* input);
   bool are_different_caches(std::span<const TokenRow> rows);
+  bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
   template <typename Args>
   void record(const char* name, const Args& args, std::array<int, 4> shape) {
@@ -318,6 +320,12 @@ std::size_t partial_bytes(const AttentionArgs& a, int n_splits) {
 
 }  // namespace
 
+bool CudaBackend::takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const {
+  const int bytes = prompt_shared_bytes(shape.head_dim);
+  return bytes > 0 && bytes <= device_.shared_bytes && shape.n_heads / shape.n_kv_heads <= kPromptTileQueries &&
+         std::ranges::is_sorted(rows, {}, &TokenRow::pos);
+}
+
 void CudaBackend::record_attention(const float* q, std::span<const TokenRow> rows, int layer,
                                    const AttentionShape& shape, float* out, CudaLinearInput* input) {
   AttentionArgs args = attention_args(q, rows, layer, shape, out, input);
@@ -334,6 +342,10 @@ void CudaBackend::record_attention(const float* q, std::span<const TokenRow> row
   if (n_splits > 1 && tiles < 2 * device_.n_multiprocessors && bytes <= kMaxPartialBytes) {
     args.n_splits = n_splits;
     args.partial = static_cast<std::int32_t*>(scratch(partial_, bytes, "sums of attention"));
+  } else if (one_cache && takes_prompt_tiles(rows, shape)) {
+    args.rows_per_tile = kPromptTileQueries / group;
+    record("attention_prompt", PromptArgs{args}, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});
+    return;
   }
   record("attention", args, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});
 }

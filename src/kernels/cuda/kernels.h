@@ -286,6 +286,14 @@ constexpr int partial_ints(int head_dim) {  // A of section 7, then m, R, the bi
   return head_dim + 4;
 }
 
+// Many rows of one cache at ascending positions: 64 queries a thread block.
+struct PromptArgs {
+  AttentionArgs attention;  // rows_per_tile * (n_heads / n_kv_heads) <= 64
+  bool operator==(const PromptArgs&) const = default;
+};
+
+int prompt_shared_bytes(int head_dim);  // of a thread block; 0 where there is no such kernel
+
 // Rows of different caches: rotates their queries (attention.q, not written) and keys, stores keys and values, attends.
 struct DecodeArgs {
   AttentionArgs attention;  // rows_per_tile is 1, partial is there
@@ -300,6 +308,7 @@ struct DecodeArgs {
 cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
 cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);
 cudaError_t launch(const AttentionArgs& args, cudaStream_t stream);
+cudaError_t launch(const PromptArgs& args, cudaStream_t stream);
 cudaError_t launch(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace nibble::kernels::cuda
