@@ -35,6 +35,7 @@ struct Flags {
   std::vector<std::string> isas;
   std::vector<int> threads = {1, 2, 3};
   std::vector<int> chunks = {1, 7, 64, 0};  // 0: the whole prompt at once
+  std::vector<int> cpu_chunks = {};         // of cpu, if others than those
   std::vector<int> batches = {};            // sequences that are decoded in one step
   std::vector<std::string> routes = {"auto"};
   std::string output;
@@ -127,7 +128,8 @@ class Prover {
       NIBBLE_TRY(read_prompt(*loaded));
       NIBBLE_ASSIGN(model_sha256_, engine::model_sha256(loaded->file()));
     }
-    for (const int chunk : flags_.chunks) {
+    const bool has_own = machine.backend == "cpu" && !flags_.cpu_chunks.empty();
+    for (const int chunk : has_own ? flags_.cpu_chunks : flags_.chunks) {
       const int rows = chunk > 0 ? chunk : static_cast<int>(prompt_.size());
       NIBBLE_ASSIGN(
           const auto session,
@@ -147,6 +149,7 @@ class Prover {
     machine.chunk = 0;
     machine.warm = false;
     for (const int batch : flags_.batches) {
+      if (has_own) break;  // too slow for these as well
       machine.batch = batch;
       NIBBLE_TRY(run_batch(*loaded->model, machine));
     }
@@ -283,7 +286,8 @@ int main(int argc, char** argv) {
   app.add_option("--isa", flags.isas, "Default: all of this machine")->delimiter(',');
   app.add_option("--threads", flags.threads)->delimiter(',')->capture_default_str();
   app.add_option("--chunk", flags.chunks, "Prefill chunks; 0: the whole prompt")->delimiter(',')->capture_default_str();
-  app.add_option("--batch", flags.batches, "Sequences decoded at once, besides one by one")->delimiter(',');
+  app.add_option("--cpu-chunk", flags.cpu_chunks, "Prefill chunks of cpu, where it is slow")->delimiter(',');
+  app.add_option("--batch", flags.batches, "Sequences that cuda decodes at once, besides one by one")->delimiter(',');
   app.add_option("--route", flags.routes, "Of NVFP4 layers of cuda: auto, gemv, gemm, gemm-mma, integers")
       ->delimiter(',')
       ->capture_default_str();

@@ -91,13 +91,32 @@ __device__ inline void merge_head(const AttentionArgs& a, float* o_shared, int r
   const std::int32_t* partial = a.partial + (static_cast<std::size_t>(row) * a.n_heads + head) * a.n_splits * ints;
   const int n_splits = a.rows[row].pos / kSplit + 1;
   float o[kVectors][4] = {}, l = 0.0f;
-  int m_run = __ldcg(partial + a.head_dim);
+  int m_run = kUnseen;
   for (int first = 0; first < n_splits; first += kWarp) {
-    int4 tail = {INT_MIN / 2, 0, 0, 0};  // m, R, bits of e
+    int4 tail = {kUnseen, 0, 0, 0};  // m, R, bits of e
     if (first + lane < n_splits) {
       tail =
           __ldcg(reinterpret_cast<const int4*>(partial + static_cast<std::size_t>(first + lane) * ints + a.head_dim));
     }
+    int4 sums[kAhead][kVectors];
+    const int n = min(kWarp, n_splits - first);
+    const auto load = [&](int base) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+#pragma unroll
+        for (int vector = 0; vector < kVectors; ++vector) {
+          const int dim = 4 * (lane + kWarp * vector);
+          if (base + i < n && dim < a.head_dim) {
+            sums[i][vector] = __ldcg(
+                reinterpret_cast<const int4*>(partial + static_cast<std::size_t>(first + base + i) * ints + dim));
+          } else {
+            sums[i][vector] = {};
+          }
+        }
+      }
+    };
+    load(0);
+    if (first == 0) m_run = __shfl_sync(kAllLanes, tail.x, 0);
     int m_after = max(tail.x, m_run);
 #pragma unroll
     for (int apart = 1; apart < kWarp; apart *= 2) {
@@ -110,20 +129,8 @@ __device__ inline void merge_head(const AttentionArgs& a, float* o_shared, int r
     const Factors mine = merge_factors(m_before, tail.x, __int_as_float(tail.z));
     const float total_part = pow2_or_zero(tail.x - m_after) * format::pow2(-nc1::kSumBits);
     const float total = static_cast<float>(tail.y);
-    const int n = min(kWarp, n_splits - first);
     for (int base = 0; base < n; base += kAhead) {
-      int4 sums[kAhead][kVectors] = {};
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-#pragma unroll
-        for (int vector = 0; vector < kVectors; ++vector) {
-          const int dim = 4 * (lane + kWarp * vector);
-          if (base + i < n && dim < a.head_dim) {
-            sums[i][vector] = __ldcg(
-                reinterpret_cast<const int4*>(partial + static_cast<std::size_t>(first + base + i) * ints + dim));
-          }
-        }
-      }
+      if (base != 0) load(base);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (base + i >= n) break;
@@ -157,10 +164,19 @@ __device__ inline void merge_head(const AttentionArgs& a, float* o_shared, int r
   merge_head<2>(a, o_shared, row, head);
 }
 
+__device__ inline SplitView split_of(const AttentionArgs& a, const CachePart& cache, int first_key) {
+  const int width = padded_head(a.head_dim);
+  return {cache.keys + static_cast<std::size_t>(first_key) * width,
+          width,
+          reinterpret_cast<const u32*>(cache.values + static_cast<std::size_t>(first_key) * a.head_dim),
+          a.head_dim,
+          cache.key_scales + first_key,
+          cache.value_scales + first_key};
+}
+
 // One split of one tile: its integers go to a.partial.
-__device__ inline void run_split(const AttentionArgs& a, Shared& s, const CachePart& cache, int split) {
-  const int first_key = split * kSplit;
-  const RowPair rows = weigh_split(a, s, cache.keys, cache.key_scales, cache.value_scales, first_key);
+__device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitView& view, int split) {
+  const RowPair rows = weigh_split(a, s, view, split * kSplit);
   __syncthreads();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int ints = partial_ints(a.head_dim);
@@ -178,7 +194,7 @@ __device__ inline void run_split(const AttentionArgs& a, Shared& s, const CacheP
 #pragma unroll 4
   for (int dim = 8 * warp; dim < a.head_dim; dim += 8 * kWarps) {
     int sums[4];
-    weigh_values(a, s, cache.values + static_cast<std::size_t>(first_key) * a.head_dim, dim, sums);
+    weigh_values(s, view, dim, sums);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (out[half] == nullptr) continue;

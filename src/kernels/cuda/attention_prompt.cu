@@ -6,6 +6,7 @@
 // from it: keys 4t .. 4t + 3 of each 16. Integers become floats by the constant of format::rne, whose additions run at
 // full rate where conversions do not; the results are the same.
 #include "kernels/cuda/attention_merge.cuh"
+#include "kernels/cuda/copy_async.cuh"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -29,13 +30,6 @@ struct PromptShared {
   float q_scale[kPromptQueries];
   int n_keys[kPromptQueries];  // that the query sees; 0 where there is none
 };
-
-__device__ inline u32 shared_address(const void* memory) {
-  return static_cast<u32>(__cvta_generic_to_shared(memory));
-}
-__device__ inline void copy_16(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
 
 struct PromptTile {
   int kv_head, group, first_row;
@@ -318,11 +312,11 @@ __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(Attention
   __syncthreads();  // the queries have been read
   float o[kHeadDim / 8][4] = {};
   fetch_split<kHeadDim>(s.stages[0], cache, 0);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  commit_copies();
   for (int first_key = 0, stage = 0; first_key < n_keys; first_key += kSplit, stage ^= 1) {
     if (first_key + kSplit < n_keys) fetch_split<kHeadDim>(s.stages[stage ^ 1], cache, first_key + kSplit);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    commit_copies();
+    wait_copies<1>();
     __syncthreads();
     const auto& keys = s.stages[stage];
     float p[kScoreTiles][4];

@@ -305,6 +305,8 @@ struct DecodeArgs {
   bool operator==(const DecodeArgs&) const = default;
 };
 
+int decode_shared_bytes(int head_dim, int rotary_dim, int group);  // of a thread block, beside 14 KB that it always has
+
 cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
 cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);
 cudaError_t launch(const AttentionArgs& args, cudaStream_t stream);

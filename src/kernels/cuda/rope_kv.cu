@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) rope_store_kv_kernel(RopeStoreKvArgs
     __syncwarp();
     for (int i = lane; i < kv.head_dim; i += kWarp) kv.k[at + i] = x[i];
   }
-  store_head(kv, x, row, head, is_value);
+  const Quantizer by = prepare_head(kv, x, is_value);
+  write_head(kv, x, by, row, head, is_value, {});
 }
 
 }  // namespace
