@@ -120,8 +120,8 @@ std::uint64_t attention_digest(const KernelTable& table) {
   const KvSlot first = cache.slot(0, 0, 0);
   CanaryDigest digest;
   for (const int n_keys : {1, 128, kKeys}) {
-    table.attention({cache.head_shape(), q.data(), first.key, first.key_scale, first.value, first.value_scale, n_keys,
-                     scale.c, scale.limit, out.data(), scratch.data()});
+    table.attention({cache.head_shape(), 1, q.data(), first.key, first.key_scale, first.value, first.value_scale,
+                     n_keys, scale.c, scale.limit, out.data(), scratch.data()});
     digest.add(out);
   }
   return digest.value();

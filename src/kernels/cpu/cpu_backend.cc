@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/machine.h"
 #include "format/nc1.h"
+#include "kernels/cpu/attention_call.h"
 #include "kernels/cpu/canary.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/kv_cache.h"
@@ -25,6 +26,8 @@ constexpr std::size_t kElementGrain = 8192;
 constexpr std::size_t kTokenGrain = 4;
 constexpr int kSegment = 1024;  // of a row, in values; a multiple of a block
 constexpr std::size_t kSegmentGrain = 2;
+constexpr std::size_t kJobsPerThread = 8;  // of attention, that divide evenly enough
+constexpr std::size_t kSplitSlots = 1024;  // splits of heads whose sums wait to be merged
 
 struct CpuLinearInput final : LinearInput {
   CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
@@ -73,7 +76,7 @@ void run_linear(const KernelTable& table, const CpuLinear& weights, const Activa
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const KernelTable& table, int n_threads)
-      : table_(table), pool_(n_threads), scratch_(n_threads), flags_(1) {}
+      : table_(table), pool_(n_threads), scratch_(n_threads), head_states_(kSplitSlots), flags_(1) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -94,6 +97,8 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
     reserve_scratch(attention_scratch_floats(shape.head_dim));
+    const std::size_t sums = pool_.size() > 1 ? kSplitSlots * split_sums_floats(shape.head_dim) : 0;
+    if (split_sums_.size() < sums) split_sums_ = AlignedBuffer<float>(sums);
     return std::make_unique<CpuKvCache>(shape);
   }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
@@ -136,6 +141,7 @@ class CpuBackend final : public Backend {
     };
     pool_.parallel_for(count, grain, std::ref(range));
   }
+  void attend_in_splits(const AttentionCall& call, std::size_t row);
   void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
   void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
   void store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer, int thread);
@@ -155,6 +161,8 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   PageArena arena_;                            // weights
   std::vector<AlignedBuffer<float>> scratch_;  // one a thread
+  AlignedBuffer<float> split_sums_;            // [splits at once, n_heads, split_sums_floats]
+  std::vector<HeadState> head_states_;         // [n_heads]
   std::vector<std::uint8_t> flags_;            // [n_rows]
 };
 
@@ -315,28 +323,47 @@ void CpuBackend::attention(const float* q, std::span<const TokenRow> rows, int l
   NIBBLE_CHECK(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0,
                "query heads share key-value heads evenly");
   const int heads_per_kv = shape.n_heads / shape.n_kv_heads;
-  const ScoreScale scale = score_scale(shape);
+  const AttentionCall call{
+      q, rows, layer, shape, out, score_scale(shape), heads_per_kv, (heads_per_kv + kMaxJobHeads - 1) / kMaxJobHeads};
+  const std::size_t n_rows = rows.size(), n_jobs = static_cast<std::size_t>(call.jobs_per_row());
+  if (pool_.size() > 1 && n_rows * n_jobs < kJobsPerThread * static_cast<std::size_t>(pool_.size()) &&
+      static_cast<std::size_t>(shape.n_heads) <= kSplitSlots) {
+    for (std::size_t i = 0; i < n_rows; ++i) attend_in_splits(call, i);
+    return;
+  }
   // Later rows see more keys: taking rows from both ends in turn gives every thread the same work.
-  const std::size_t n_rows = rows.size();
   const auto balanced = [n_rows](std::size_t i) { return i % 2 == 0 ? i / 2 : n_rows - 1 - i / 2; };
-  for_each(n_rows * shape.n_heads, 1, [&](std::size_t task, int thread) {
-    const std::size_t i = balanced(task / shape.n_heads) * shape.n_heads + task % shape.n_heads;
-    const TokenRow& row = rows[i / shape.n_heads];
-    auto& cache = static_cast<CpuKvCache&>(*row.cache);
-    NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
-    const KvSlot first = cache.slot(layer, static_cast<int>(i % shape.n_heads) / heads_per_kv, 0);
-    flag_row(i / shape.n_heads, table_.attention({.shape = cache.head_shape(),
-                                                  .q = q + i * shape.head_dim,
-                                                  .keys = first.key,
-                                                  .key_scales = first.key_scale,
-                                                  .values = first.value,
-                                                  .value_scales = first.value_scale,
-                                                  .n_keys = row.pos + 1,
-                                                  .score_scale = scale.c,
-                                                  .score_limit = scale.limit,
-                                                  .out = out + i * shape.head_dim,
-                                                  .scratch = scratch_[thread].data()}));
+  for_each(n_rows * n_jobs, 1, [&](std::size_t task, int thread) {
+    const std::size_t i = balanced(task / n_jobs);
+    flag_row(i, table_.attention(call.job(i, static_cast<int>(task % n_jobs), scratch_[thread].data())));
   });
+}
+
+// Few heads and many keys: threads share the splits of a row, as many at once as there is room for.
+void CpuBackend::attend_in_splits(const AttentionCall& call, std::size_t i) {
+  const int n_splits = call.rows[i].pos / format::nc1::kSplit + 1;
+  const auto n_heads = static_cast<std::size_t>(call.shape.n_heads);
+  const std::size_t floats = split_sums_floats(call.shape.head_dim), stride = n_heads * floats;
+  const int at_once = static_cast<int>(kSplitSlots / n_heads);
+  for (int first = 0; first < n_splits; first += at_once) {
+    const int last = std::min(n_splits, first + at_once), n = last - first;
+    const auto sum = [&](std::size_t begin, std::size_t end, int thread) {
+      for (std::size_t task = begin; task < end;) {  // a run of splits of one job at a time
+        const int job = static_cast<int>(task / n), from = static_cast<int>(task % n);
+        const int to = static_cast<int>(std::min<std::size_t>(n, from + (end - task)));
+        float* const sums = split_sums_.data() + from * stride + call.first_head(job) * floats;
+        flag_row(i, table_.attention_splits(call.job(i, job, scratch_[thread].data()), first + from, first + to, stride,
+                                            sums));
+        task += to - from;
+      }
+    };
+    pool_.parallel_for(static_cast<std::size_t>(call.jobs_per_row()) * n, 1, std::ref(sum));
+    for_each(call.jobs_per_row(), 1, [&](std::size_t job, int thread) {
+      const int head = call.first_head(static_cast<int>(job));
+      table_.attention_merge(call.job(i, static_cast<int>(job), scratch_[thread].data()), first, last, stride,
+                             split_sums_.data() + head * floats, head_states_.data() + head);
+    });
+  }
 }
 
 void CpuBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {

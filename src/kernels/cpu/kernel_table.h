@@ -114,9 +114,14 @@ struct HeadShape {
   int hadamard_log2;  // h
 };
 
+// Heads that meet keys and values of one head together.
+constexpr int kMaxJobHeads = 8;
+
+// Some query heads of one token that share a key-value head.
 struct AttentionJob {
   HeadShape shape;
-  const float* q;             // [head_dim]
+  int n_heads;                // 1 to kMaxJobHeads
+  const float* q;             // [n_heads, head_dim]
   const std::int16_t* keys;   // [capacity rounded up to 16, key_stride]
   const float* key_scales;    // [capacity rounded up to 16]
   const std::int8_t* values;  // [capacity, head_dim]
@@ -124,13 +129,36 @@ struct AttentionJob {
   int n_keys;                 // visible keys, >= 1
   float score_scale;          // c of the contract
   float score_limit;          // T
-  float* out;                 // [head_dim]
-  float* scratch;             // attention_scratch_floats(shape) of this thread
+  float* out;                 // [n_heads, head_dim]
+  float* scratch;             // attention_scratch_floats(head_dim) of this thread
 };
 
-// rotated q, its integers, A, o; each a whole number of cache lines.
+// What a split of up to 128 keys adds to a head: integers, except for e. The sums of its values [head_dim] follow it.
+struct SplitSums {
+  std::int32_t m;
+  std::int32_t r_sum;
+  float e;
+  std::int32_t padding[13];  // to a cache line
+
+  std::int32_t* values() { return reinterpret_cast<std::int32_t*>(this + 1); }
+  const std::int32_t* values() const { return reinterpret_cast<const std::int32_t*>(this + 1); }
+};
+
+// A head over the splits merged so far; its o stands where its output will.
+struct HeadState {
+  int m;
+  float l;
+};
+
+constexpr std::size_t padded_head(int head_dim) {
+  return (static_cast<std::size_t>(head_dim) + 63) / 64 * 64;
+}
+constexpr std::size_t split_sums_floats(int head_dim) {
+  return sizeof(SplitSums) / sizeof(float) + padded_head(head_dim);
+}
+// A rotated head, the integers of queries, the sums of one split.
 constexpr std::size_t attention_scratch_floats(int head_dim) {
-  return 4 * ((static_cast<std::size_t>(head_dim) + 63) / 64 * 64);
+  return (1 + kMaxJobHeads) * padded_head(head_dim) + kMaxJobHeads * split_sums_floats(head_dim);
 }
 
 // Functions that quantize return true where they met a non-finite value (contract, rule 4).
@@ -161,6 +189,11 @@ struct KernelTable {
   bool (*store_key)(const HeadShape&, const float* k, float* scratch, std::int16_t* key, float* scale);
   bool (*store_value)(const HeadShape&, const float* v, float* scratch, std::int8_t* value, float* scale);
   bool (*attention)(const AttentionJob&);
+  // The same in two steps: splits [first, last) in any order and by any thread, then their merging from left to right.
+  // sums is [last - first, n_heads, split_sums_floats], a split every `stride` floats.
+  bool (*attention_splits)(const AttentionJob&, int first, int last, std::size_t stride, float* sums);
+  void (*attention_merge)(const AttentionJob&, int first, int last, std::size_t stride, const float* sums,
+                          HeadState* states /* [n_heads] */);
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* out);
   void (*add)(float* x, const float* y, std::size_t n);
 

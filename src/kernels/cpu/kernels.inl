@@ -62,6 +62,8 @@ constexpr KernelTable make_table(const char* isa) {
       .store_key = store_key,
       .store_value = store_value,
       .attention = attention,
+      .attention_splits = attention_splits,
+      .attention_merge = attention_merge,
       .silu_mul = silu_mul,
       .add = add,
       .multiply_add_probe = multiply_add_probe,
