@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs
   prefetch_split(a, cache, split * kSplit);
   load_queries(a, s);
   __syncthreads();
-  if (split * kSplit < keys_of_tile(s)) run_split(a, s, split_of(a, cache, split * kSplit), split);
+  if (split * kSplit < keys_of_tile(s)) run_split(a, s, split_of(a, cache, split * kSplit), split, 2);
 }
 
 // The fold over the splits, a warp a head of a row.
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs a) {
   float o[kTiles][4] = {};
   for (int first_key = 0; first_key < n_keys; first_key += kSplit) {
     const SplitView split = split_of(a, cache, first_key);
-    const RowPair rows = weigh_split(a, s, split, first_key);
+    const RowPair rows = weigh_split(a, s, split, first_key, 2);
     Factors by[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

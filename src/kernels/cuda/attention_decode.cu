@@ -73,9 +73,13 @@ __device__ bool is_last_block(int* arrived, int n_splits) {
   return is_last;
 }
 
+// kHeadDim: known to the compiler, or 0. Short loops and no divisions matter: one warp a scheduler runs this, and code
+// that is not in the instruction cache has to come first.
+template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArgs d) {
   __shared__ Shared s;
   extern __shared__ __align__(16) unsigned char memory[];
+  if (kHeadDim != 0) d.attention.head_dim = d.kv.head_dim = kHeadDim;
   const AttentionArgs& a = d.attention;
   const int row = blockIdx.z, split = blockIdx.x, warp = threadIdx.x / kWarp;
   const int pos = a.rows[row].pos, n_splits = pos / kSplit + 1;
@@ -133,7 +137,8 @@ __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArg
     if (stores) write_head(d.kv, mine, by, row, kv_head, is_value, copy);
     __syncthreads();
   }
-  run_split(a, s, {to.keys, layout.key_stride, to.values, layout.value_stride, to.key_scales, to.value_scales}, split);
+  run_split(a, s, {to.keys, layout.key_stride, to.values, layout.value_stride, to.key_scales, to.value_scales}, split,
+            n_queries <= kQueries / 2 ? 1 : 2);
 
   if (n_splits > 1) {
     if (!is_last_block(d.arrived + static_cast<std::size_t>(row) * gridDim.y + blockIdx.y, n_splits)) return;
@@ -156,11 +161,15 @@ cudaError_t launch(const DecodeArgs& d, cudaStream_t stream) {
   const AttentionArgs& a = d.attention;
   const int group = a.n_heads / a.n_kv_heads, parts = (group + kQueries - 1) / kQueries;
   const int bytes = decode_shared_bytes(a.head_dim, d.rotary_dim, group);
-  const cudaError_t error =
-      cudaFuncSetAttribute(attention_decode_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error != cudaSuccess) return error;
-  attention_decode_kernel<<<dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes, stream>>>(d);
-  return cudaGetLastError();
+  const auto run = [&](auto kernel) {
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return error;
+    kernel<<<dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes, stream>>>(d);
+    return cudaGetLastError();
+  };
+  if (a.head_dim == 64) return run(attention_decode_kernel<64>);
+  if (a.head_dim == 128) return run(attention_decode_kernel<128>);
+  return run(attention_decode_kernel<0>);
 }
 
 }  // namespace nibble::kernels::cuda

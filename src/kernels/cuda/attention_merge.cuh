@@ -175,8 +175,8 @@ __device__ inline SplitView split_of(const AttentionArgs& a, const CachePart& ca
 }
 
 // One split of one tile: its integers go to a.partial.
-__device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitView& view, int split) {
-  const RowPair rows = weigh_split(a, s, view, split * kSplit);
+__device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitView& view, int split, int n_halves) {
+  const RowPair rows = weigh_split(a, s, view, split * kSplit, n_halves);
   __syncthreads();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int ints = partial_ints(a.head_dim);

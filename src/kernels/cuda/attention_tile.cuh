@@ -186,8 +186,9 @@ struct RowPair {
 
 // Steps 3 and 4 for one split: scores become the planes of u in shared memory;
 // m, R and e of the thread's two rows. Ends without a barrier after the planes
-// are written.
-__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const SplitView& split, int first_key) {
+// are written. Rows from 8 on are left out if n_halves is 1.
+__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const SplitView& split, int first_key,
+                                      int n_halves) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int warp_key = warp * kKeysPerWarp;
   float2 key_scale[kKeyTiles], value_scale[kKeyTiles];  // of this thread's keys: 2t and 2t + 1 of each eight
@@ -201,10 +202,11 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
   int exponent[kKeyTiles][4];
   scores_of_warp(a, s, split.keys + warp_key * split.key_stride, split.key_stride, p);
 
-  RowPair rows;
+  RowPair rows = {};
   bool is_nan[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     const int n_keys = min(max(s.n_keys[query] - first_key, 0), kSplit);
     const float q_scale = s.q_scale[query];
@@ -238,6 +240,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int m = kUnseen;
 #pragma unroll
@@ -274,6 +277,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int r = 0;
     u32 w_bits = 0;
