@@ -82,11 +82,11 @@ __device__ inline int keys_of_tile(const Shared& s) {
 }
 
 // The fold over the splits of one head whose sums lie in a.partial, by one warp. The factors of 32 splits are made at
-// once, one a lane (m before a split is a running maximum), and sums of eight splits are on their way before the first
-// is used: the chain itself is two instructions a split.
+// once, one a lane (m before a split is a running maximum), and sums of sixteen splits are on their way before the
+// first is used: the chain itself is two instructions a split.
 template <int kVectors>  // of four dimensions, a lane
 __device__ inline void merge_head(const AttentionArgs& a, float* o_shared, int row, int head) {
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 16 / kVectors;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, ints = partial_ints(a.head_dim);
   const std::int32_t* partial = a.partial + (static_cast<std::size_t>(row) * a.n_heads + head) * a.n_splits * ints;
   const int n_splits = a.rows[row].pos / kSplit + 1;

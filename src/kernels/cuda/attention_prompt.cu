@@ -106,26 +106,45 @@ __device__ inline int key_of(int tile, int t) {
   return tile / 2 * 16 + 4 * t + tile % 2 * 2;
 }
 
-// Step 3 up to the f32 sum: exact chunks of 64, left to right.
+// Step 3 up to the f32 sum: exact chunks of 64, left to right. Two tiles at once, so that products of as many as four
+// sums are on their way.
 template <int kHeadDim>
 __device__ void prompt_scores(const typename PromptShared<kHeadDim>::Stage& s, const u32 (&q)[kHeadDim / 16][4],
                               float (&p)[kScoreTiles][4]) {
+  constexpr int kChunks = kHeadDim / nc1::kScoreChunk;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int tile = 0; tile < kScoreTiles; ++tile) {
-    const int key = key_of(tile, g / 2) + g % 2;
-    const auto* row = reinterpret_cast<const uint4*>(s.keys[key]);
+  for (int pair = 0; pair < kScoreTiles; pair += 2) {
+    float sum[2][kChunks][4] = {};
 #pragma unroll
-    for (int chunk = 0; chunk < kHeadDim / nc1::kScoreChunk; ++chunk) {
-      float sum[4] = {};
+    for (int half = 0; half < 2; ++half) {
+      uint4 k[2][kChunks];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 k = row[(chunk * 8 + 2 * t + half) ^ (g & 1)];
-        mma_f16(sum, q[chunk * 4 + 2 * half], k.x, k.y);
-        mma_f16(sum, q[chunk * 4 + 2 * half + 1], k.z, k.w);
+      for (int tile = 0; tile < 2; ++tile) {
+        const auto* row = reinterpret_cast<const uint4*>(s.keys[key_of(pair + tile, g / 2) + g % 2]);
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk) k[tile][chunk] = row[(chunk * 8 + 2 * t + half) ^ (g & 1)];
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[tile][i] = chunk == 0 ? sum[i] : p[tile][i] + sum[i];
+      for (int step = 0; step < 2; ++step) {
+#pragma unroll
+        for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+          for (int chunk = 0; chunk < kChunks; ++chunk) {
+            const uint4& keys = k[tile][chunk];
+            mma_f16(sum[tile][chunk], q[chunk * 4 + 2 * half + step], step == 0 ? keys.x : keys.z,
+                    step == 0 ? keys.y : keys.w);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        p[pair + tile][i] = sum[tile][0][i];
+        if (kChunks == 2) p[pair + tile][i] = p[pair + tile][i] + sum[tile][kChunks - 1][i];
+      }
     }
   }
 }
