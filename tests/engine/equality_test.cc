@@ -96,7 +96,7 @@ TEST_P(Equality, APrefixInTheCacheChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 5));
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 6));
 
 }  // namespace
 }  // namespace nibble::engine

@@ -44,8 +44,10 @@ constexpr KernelTable make_table(const char* isa) {
   return {
       .isa = isa,
       .quantize_a11 = quantize_a11,
+      .quantize_a16q8 = quantize_a16q8,
       .sum_groups = sum_groups,
-      .linear_nvfp4 = linear_nvfp4,
+      .linear_nvfp4 = linear_nvfp4<A11Steps>,
+      .linear_nvfp4_a16q8 = linear_nvfp4<A16Q8Steps>,
       .linear_rows16 = linear_rows16,
       .linear_q8_0 = linear_q8_0,
       .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,
