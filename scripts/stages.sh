@@ -85,7 +85,7 @@ stage_style() {
   local files
   mapfile -t files < <(sources)
   clang-format-14 --dry-run -Werror "${files[@]}"
-  shellcheck -x scripts/*.sh tools/*.sh .ci/run
+  shellcheck -x scripts/*.sh tools/*.sh bench/*.sh .ci/run
   echo "COUNT: ${#files[@]} sources"
 }
 

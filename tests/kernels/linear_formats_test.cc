@@ -2,6 +2,8 @@
 // groups of activations under scales of their own.
 #include <limits>
 
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/detect.h"
 #include "kernels/registry.h"
 #include "tests/kernels/linear_cases.h"
 #include "tests/kernels/oracle_backend.h"
@@ -19,6 +21,13 @@ Bench make_bench(ActivationFormat format) {
   Bench bench;
   auto plain_loops = make_backend("reference", {.n_threads = 2});
   bench.backends.push_back(std::move(*plain_loops));
+  for (const std::string_view isa : cpu::isa_names()) {
+    for (const int n_threads : {1, 3}) {
+      if (format == ActivationFormat::kW4A4) continue;
+      auto backend = make_cpu_backend({.isa = std::string(isa), .n_threads = n_threads});
+      bench.backends.push_back(std::move(*backend));
+    }
+  }
   for (const auto& backend : bench.backends) EXPECT_TRUE(backend->use_activations(format).ok());
   EXPECT_TRUE(bench.oracle->use_activations(format).ok());
   return bench;

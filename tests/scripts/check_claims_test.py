@@ -218,6 +218,11 @@ when_present = true
     def test_a_requirement_that_is_not_met(self) -> None:
         self.b["equal"] = False
         self.assert_found("receipt", "needs bench/b.json/equal")
+        self.b["equal"] = True
+        self.claims = CLAIMS.replace('path = "/equal", is = true', 'path = "/bytes", at_most = 98000000')
+        self.assertEqual(self.check()[0], 0)
+        self.b["bytes"] += 1
+        self.assert_found("receipt", "needs bench/b.json/bytes <= 98000000")
 
     def test_a_claim_without_scope_and_no_claim_at_all(self) -> None:
         self.claims = CLAIMS.replace('scope = "one file"\n', "")

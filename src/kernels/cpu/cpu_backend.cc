@@ -29,21 +29,42 @@ constexpr std::size_t kSegmentGrain = 2;
 constexpr std::size_t kJobsPerThread = 8;  // of attention, that divide evenly enough
 constexpr std::size_t kSplitSlots = 1024;  // splits of heads whose sums wait to be merged
 
+// One format of a matrix of activations.
+struct Integers {
+  Integers() = default;
+  Integers(int max_rows, int n_blocks)
+      : q(static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock),
+        planes(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks),
+        d(static_cast<std::size_t>(max_rows) * n_blocks) {}
+  AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
+  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
+  AlignedBuffer<float> d;            // [n_blocks, n_rows]
+};
+
 struct CpuLinearInput final : LinearInput {
-  CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
-    const std::size_t values = static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock;
-    q = AlignedBuffer<std::int16_t>(values);
-    planes = AlignedBuffer<PlaneBlock>(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks);
-    sums = AlignedBuffer<std::int16_t>(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock);
-    d = AlignedBuffer<float>(static_cast<std::size_t>(max_rows) * n_blocks);
+  CpuLinearInput(int rows, int columns, ActivationFormat format)
+      : max_rows(rows),
+        n_blocks((columns + 63) / 64),
+        a11(max_rows, n_blocks),
+        sums(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock) {
+    if (format == ActivationFormat::kA16Q8) a16q8 = Integers(max_rows, n_blocks);
     n_in = columns;
+  }
+  Activations view(const Integers& of) const {
+    return {.q = of.q.data(),
+            .planes = of.planes.data(),
+            .d = of.d.data(),
+            .sums = sums.data(),
+            .x = x,
+            .n_rows = n_rows,
+            .n_in = n_in,
+            .n_blocks = n_blocks};
   }
   int max_rows;
   int n_blocks;
-  AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
-  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
-  AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock]
-  AlignedBuffer<float> d;            // [n_blocks, n_rows]
+  Integers a11;
+  Integers a16q8;                    // empty where NVFP4 weights meet a11
+  AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock], of a11
   const float* x = nullptr;
 };
 
@@ -59,8 +80,11 @@ std::size_t tiles_of(const Linear& weights) {
   return (static_cast<std::size_t>(weights.n_out) + kTileRows - 1) / kTileRows;
 }
 
-void run_linear(const KernelTable& table, const CpuLinear& weights, const Activations& x, const LinearJob& job) {
+void run_linear(const KernelTable& table, const CpuLinear& weights, const CpuLinearInput& in, ActivationFormat format,
+                const LinearJob& job) {
+  const Activations x = in.view(in.a11);
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&weights.form)) {
+    if (format == ActivationFormat::kA16Q8) return table.linear_nvfp4_a16q8(nvfp4->weights, in.view(in.a16q8), job);
     table.linear_nvfp4(nvfp4->weights, x, job);
   } else if (const auto* rows16 = std::get_if<Rows16Linear>(&weights.form)) {
     table.linear_rows16(rows16->weights, x, job);
@@ -84,6 +108,11 @@ class CpuBackend final : public Backend {
            (pool_.size() == 1 ? " thread" : " threads");
   }
 
+  Status use_activations(ActivationFormat format) override {
+    if (format == ActivationFormat::kW4A4) return Backend::use_activations(format);
+    activations_ = format;
+    return ok_status();
+  }
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return std::make_unique<HostBuffer>(n_floats); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
@@ -93,7 +122,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
     reserve_scratch(linear_scratch_floats(max_rows, (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock));
-    return std::make_unique<CpuLinearInput>(max_rows, n_in);
+    return std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
     reserve_scratch(attention_scratch_floats(shape.head_dim));
@@ -156,7 +185,9 @@ class CpuBackend final : public Backend {
     if (is_nonfinite && row < flags_.size()) std::atomic_ref(flags_[row]).store(1, std::memory_order_relaxed);
   }
 
-  bool needs_sums_ = false;  // of activations over groups: some linear is block-quantized
+  ActivationFormat activations_ = ActivationFormat::kA11;  // of NVFP4 weights
+  bool needs_a11_ = false;                                 // of weights that are neither NVFP4 nor F32, there are some
+  bool needs_sums_ = false;                                // of activations over groups: some linear is block-quantized
   const KernelTable& table_;
   ThreadPool pool_;
   PageArena arena_;                            // weights
@@ -167,8 +198,10 @@ class CpuBackend final : public Backend {
 };
 
 Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weights) {
-  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, table_, pool_, arena_));
-  needs_sums_ |= std::holds_alternative<QuantLinear>(static_cast<const CpuLinear&>(*linear).form);
+  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, table_, pool_, arena_, activations_));
+  const auto& form = static_cast<const CpuLinear&>(*linear).form;
+  needs_sums_ |= std::holds_alternative<QuantLinear>(form);
+  needs_a11_ |= !std::holds_alternative<Nvfp4Linear>(form) && !std::holds_alternative<F32Linear>(form);
   return linear;
 }
 
@@ -233,26 +266,22 @@ void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, 
 void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in) {
   const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
   const std::size_t at = first_block * stride + row * format::nc1::kBlock;
-  PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? in.planes.data() + at / format::nc1::kBlock : nullptr;
-  flag_row(in.first_flag + row,
-           table_.quantize_a11(x, n, stride, in.q.data() + at, planes, in.d.data() + at / format::nc1::kBlock));
+  const auto into = [&](Integers& to, auto quantize_row) {
+    PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? to.planes.data() + at / format::nc1::kBlock : nullptr;
+    flag_row(in.first_flag + row,
+             quantize_row(x, n, stride, to.q.data() + at, planes, to.d.data() + at / format::nc1::kBlock));
+  };
+  if (activations_ == ActivationFormat::kA16Q8) into(in.a16q8, table_.quantize_a16q8);
+  if (activations_ == ActivationFormat::kA11 || needs_a11_) into(in.a11, table_.quantize_a11);
   if (needs_sums_) {
     const int n_blocks = (n + format::nc1::kBlock - 1) / format::nc1::kBlock;
     std::int16_t* sums = in.sums.data() + at / format::nc1::kBlock * kSumsPerBlock;
-    table_.sum_groups(in.q.data() + at, n_blocks, stride, sums);
+    table_.sum_groups(in.a11.q.data() + at, n_blocks, stride, sums);
   }
 }
 
 void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CpuLinearInput&>(input);
-  const Activations x{.q = in.q.data(),
-                      .planes = in.planes.data(),
-                      .d = in.d.data(),
-                      .sums = in.sums.data(),
-                      .x = in.x,
-                      .n_rows = in.n_rows,
-                      .n_in = in.n_in,
-                      .n_blocks = in.n_blocks};
   std::size_t n_tiles = 0;
   for (const LinearCall& call : calls) {
     NIBBLE_CHECK(in.n_in == call.weights->n_in && in.n_rows > 0, "a linear layer meets an input of another width");
@@ -265,7 +294,7 @@ void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> c
       const std::size_t n = tiles_of(*call.weights);
       const std::size_t from = std::max(begin, first), to = std::min(end, first + n);
       if (from < to) {
-        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), x,
+        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), in, activations_,
                    {.bias = call.bias,
                     .out = call.out,
                     .scratch = scratch_[thread].data(),

@@ -16,6 +16,9 @@ constexpr int kGemmRows = 256;
 // The most tokens that meet a record as it is read, without a panel.
 constexpr int kMaxGemvTokens = 4;
 
+// Elements along K that share one d of a16q8.
+constexpr int kSuperBlock = 256;
+
 // Records of NVFP4 weights (nvfp4_tiles.h).
 constexpr int kLineBytes = 64;
 constexpr int kGroupsPerBlock = 4;
@@ -39,7 +42,8 @@ constexpr int kSumsPerBlock = 8;
 // Block-quantized types of GGUF with records (quant_layout.h).
 constexpr int kQuantTypes = 9;
 
-// a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
+// Integers of n_rows tokens, of a11 or of a16q8. A block of one token is 64 integers; a short last block is padded with
+// zeros. a16q8 fills the high planes only, and repeats the d of a super-block for its blocks.
 struct Activations {
   const std::int16_t* q;     // [n_blocks, n_rows, 64]
   const PlaneBlock* planes;  // [n_blocks, n_rows], the same, if n_rows <= kMaxGemvTokens
@@ -56,7 +60,8 @@ struct Nvfp4Weights {
   const std::uint8_t* is_wide;  // [n_tiles]: has a block whose scales span too many octaves
   const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
   const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
-  float g;                      // tensor_scale * 2^-10
+  float tensor_scale;
+  float g;  // tensor_scale * 2^-10
   int n_out;
   int n_in;
 };
@@ -168,9 +173,12 @@ struct KernelTable {
   // Blocks of one token; q advances by `stride` integers a block, d and planes by stride / 64.
   // planes may be null.
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // The same for a16q8; non-finite is what f16 does not hold.
+  bool (*quantize_a16q8)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
+  void (*linear_nvfp4_a16q8)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // units of super-blocks
   void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);

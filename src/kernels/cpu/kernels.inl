@@ -11,6 +11,13 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+// Preset `unpinned`, for measurements only: what would be done if the order of float operations were free.
+#if defined(NIBBLE_UNPINNED)
+constexpr bool kIsPinned = false;
+#else
+constexpr bool kIsPinned = true;
+#endif
+
 // Positive control (preset `perturbed`): one more rounding in one path of one instruction set, which the tests of
 // equality must notice and the canary must not.
 #if defined(NIBBLE_PERTURB_ROUNDING)
@@ -44,8 +51,10 @@ constexpr KernelTable make_table(const char* isa) {
   return {
       .isa = isa,
       .quantize_a11 = quantize_a11,
+      .quantize_a16q8 = quantize_a16q8,
       .sum_groups = sum_groups,
-      .linear_nvfp4 = linear_nvfp4,
+      .linear_nvfp4 = linear_nvfp4<A11Steps>,
+      .linear_nvfp4_a16q8 = linear_nvfp4<A16Q8Steps>,
       .linear_rows16 = linear_rows16,
       .linear_q8_0 = linear_q8_0,
       .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,

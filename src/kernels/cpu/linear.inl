@@ -7,7 +7,8 @@
 //   more tokens:    some blocks of kPanelVectors * kLanes rows become panels in the L1 cache, in which a lane is a row
 //                   and holds two elements; registers hold the sums of kPanelTokens tokens and kPanelVectors vectors
 //
-// Both give the same bits because S is exact and every output takes the same fma chain.
+// Both give the same bits because S is exact and every output takes the same fma chain. A step of that chain covers a
+// block; of a Format with kBlocksPerStep > 1 a super-block, whose sum is held in an int32 until its last block.
 #pragma once
 
 namespace nibble::kernels::cpu {
@@ -23,6 +24,23 @@ constexpr int kPrefetchBytes = 72 * kLineBytes;
 struct BlockSums {
   I32V first, second;
 };
+
+// What most Formats have in common.
+struct FormatOfBlocks {
+  static constexpr int kBlocksPerStep = 1;
+  static constexpr bool kHalves = false;         // a block is two blocks of weights, a step each
+  static constexpr bool kHasExceptions = false;  // blocks that are summed otherwise
+  static F32V finish(F32V acc) { return acc; }   // an output, before its bias
+};
+
+template <class Format>
+inline bool starts_step(int block) {
+  return Format::kBlocksPerStep == 1 || block % Format::kBlocksPerStep == 0;
+}
+template <class Format>
+inline bool ends_step(int block, int n_blocks) {
+  return Format::kBlocksPerStep == 1 || (block + 1) % Format::kBlocksPerStep == 0 || block + 1 == n_blocks;
+}
 
 // kLanes rows of a record.
 struct RecordPart {
@@ -66,9 +84,9 @@ inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int 
 
 // --- few tokens ---
 
-// The parts of a record from `first` on, kPartsAtOnce of them. acc is [kTokens, parts of a record].
+// The parts of a record from `first` on, kPartsAtOnce of them. acc and held are [kTokens, parts of a record].
 template <int kTokens, class Format>
-inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc) {
+inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc, I32V* held) {
   constexpr int kParts = kTileRows / kLanes;
   RecordPart parts[kPartsAtOnce];
 #pragma GCC unroll 4
@@ -78,6 +96,7 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
   }
   if constexpr (Format::kHasExceptions) {
     if (format.is_exception(first)) {
+      if (!ends_step<Format>(first.block, in.n_blocks)) return;
       for (int p = 0; p < kPartsAtOnce; ++p) {
         float lanes[kTokens * kLanes];
         for (int t = 0; t < kTokens; ++t) f32_store(lanes + t * kLanes, acc[t * kParts + p]);
@@ -89,6 +108,19 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
   }
   BlockSums sums[kTokens][kPartsAtOnce];
   format.template sums<kTokens>(parts, in, sums);
+  if constexpr (Format::kBlocksPerStep > 1) {
+    const bool is_first = starts_step<Format>(first.block), is_last = ends_step<Format>(first.block, in.n_blocks);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        I32V& sum = sums[t][p].first;
+        if (!is_first) sum = sum + held[t * kParts + p];
+        if (!is_last) held[t * kParts + p] = sum;
+      }
+    }
+    if (!is_last) return;
+  }
   const float* d = in.d + static_cast<std::size_t>(first.block) * kTokens;
 #pragma GCC unroll 4
   for (int p = 0; p < kPartsAtOnce; ++p) {
@@ -106,6 +138,7 @@ template <int kStreams, int kTokens, class Format>
 inline void gemv_tiles(const Format& format, const Activations& in, const LinearJob& job, const int* rows) {
   constexpr int kParts = kTileRows / kLanes;
   F32V acc[kStreams][kTokens * kParts];
+  I32V held[kStreams][kTokens * kParts];
   const std::uint8_t* records[kStreams];
   for (int s = 0; s < kStreams; ++s) {
     records[s] = part_of(format, rows[s], 0, in.n_blocks).record;
@@ -115,7 +148,7 @@ inline void gemv_tiles(const Format& format, const Activations& in, const Linear
     for (int s = 0; s < kStreams; ++s) {
 #pragma GCC unroll 4
       for (int i = 0; i < kParts; i += kPartsAtOnce) {
-        gemv_parts<kTokens>(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i);
+        gemv_parts<kTokens>(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i, held[s] + i);
       }
       records[s] += Format::kRecord;
     }
@@ -124,7 +157,7 @@ inline void gemv_tiles(const Format& format, const Activations& in, const Linear
     for (int t = 0; t < kTokens; ++t) {
       for (int i = 0; i < kParts && rows[s] + i * kLanes < job.row_end; ++i) {
         const F32V out = perturbed_gemv(acc[s][t * kParts + i], in.n_in / 64);
-        store_lanes(out, job, rows[s] + i * kLanes, format.n_out(), t);
+        store_lanes(Format::finish(out), job, rows[s] + i * kLanes, format.n_out(), t);
       }
     }
   }
@@ -148,7 +181,7 @@ inline void gemv(const Format& format, const Activations& in, const LinearJob& j
 
 // Blocks of K that meet a group of tokens one after the other: few enough for their panels, the activations and the
 // next records in an L1 cache (with 8, 5 to 16 tokens lose 10 %), and for the activations of 512 tokens in an L2 cache.
-constexpr int kChunkBlocks = 4;
+constexpr int kChunkBlocks = 4;  // a step, or several: where a chunk ends before, an exception starts a step
 
 // kVectors * kLanes rows of `n` blocks.
 template <int kVectors, class Format>
@@ -171,17 +204,20 @@ template <int kTokens, int kVectors, class Format>
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) acc[i][v] = f32_load(to + (i * kVectors + v) * kLanes);
   }
+  I32V sums[kTokens][kVectors];
   for (int b = 0; b < chunk.n; ++b) {
     const std::size_t at = static_cast<std::size_t>(chunk.first + b) * in.n_rows + t;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      I32V sums[kTokens][kVectors];
+      if (starts_step<Format>(chunk.first + b)) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kTokens; ++i) {
+        for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = i32_zero();
+          for (int v = 0; v < kVectors; ++v) sums[i][v] = i32_zero();
+        }
       }
       dot_panels<32 / kParts>(chunk.panels[b] + part * 32 * kLanes, in.q + 64 * at + 32 * part, sums);
+      if (!ends_step<Format>(chunk.first + b, in.n_blocks)) continue;
 #pragma GCC unroll 16
       for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8
@@ -252,14 +288,17 @@ inline void gemm_rows(const Format& format, const Activations& in, const LinearJ
     }
     block += chunk.n;
     if constexpr (Format::kHasExceptions) {  // with n_panels = 1
-      if (chunk.n < kChunkBlocks && block < in.n_blocks) format.step_exception(format.part(row, block++), in, acc);
+      if (chunk.n < kChunkBlocks && block < in.n_blocks) {
+        if (ends_step<Format>(block, in.n_blocks)) format.step_exception(format.part(row, block), in, acc);
+        ++block;
+      }
     }
   }
   for (int t = 0; t < in.n_rows; ++t) {
     for (int p = 0; p < n_panels; ++p) {
       for (int v = 0; v < kVectors && row + p * kWidth + v * kLanes < job.row_end; ++v) {
         const float* lanes = acc + p * panel_values + (t * kVectors + v) * kLanes;
-        store_lanes(f32_load(lanes), job, row + p * kWidth + v * kLanes, format.n_out(), t);
+        store_lanes(Format::finish(f32_load(lanes)), job, row + p * kWidth + v * kLanes, format.n_out(), t);
       }
     }
   }

@@ -58,6 +58,10 @@ inline F32V f32_load_pow2(const std::uint8_t* p) {
 inline F32V f32_load_f16(const std::uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  return {_mm512_cvtph_ps(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
 
 inline I32V i32_zero() {
   return {_mm512_setzero_si512()};

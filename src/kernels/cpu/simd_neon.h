@@ -63,6 +63,10 @@ inline float32x4_t f32_from_f16(const std::uint16_t* p) {
 inline F32V f32_load_f16(const std::uint16_t* p) {
   return {f32_from_f16(p)};
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  return {vcvt_f32_f16(vcvt_f16_f32(a.v))};
+}
 
 inline I32V i32_zero() {
   return {vdupq_n_s32(0)};

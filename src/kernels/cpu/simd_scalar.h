@@ -70,6 +70,11 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) out.v[i] = format::f16_to_f32(p[i]);
   return out;
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  for (int i = 0; i < kLanes; ++i) a.v[i] = format::f16_to_f32(format::f32_to_f16(a.v[i]));
+  return a;
+}
 
 inline I32V i32_zero() {
   return {{0, 0, 0, 0}};

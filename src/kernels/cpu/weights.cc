@@ -26,8 +26,10 @@ int tiles_of(std::uint64_t rows) {
 
 // --- NVFP4 ---
 
-Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool& pool, PageArena& arena) {
-  if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
+Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationFormat format, ThreadPool& pool,
+                                              PageArena& arena) {
+  const bool is_a11 = format == ActivationFormat::kA11;
+  if (is_a11 && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
                  .found = std::to_string(view.tensor_scale),
@@ -38,11 +40,12 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool&
   Nvfp4Linear form;
   form.records = arena.allocate(n_tiles * n_blocks * kRecordBytes);
   form.is_wide = AlignedBuffer<std::uint8_t>(n_tiles);
-  pack_nvfp4_tiles(view, pool, form.records.data.get(), form.is_wide.data());
+  pack_nvfp4_tiles(view, is_a11 ? 1 : kSuperBlock / nc1::kBlock, pool, form.records.data.get(), form.is_wide.data());
   form.weights = {.records = form.records.data.get(),
                   .is_wide = form.is_wide.data(),
                   .codes = view.codes.data(),
                   .scales = view.scales.data(),
+                  .tensor_scale = view.tensor_scale,
                   .g = view.tensor_scale * 0x1p-10F,
                   .n_out = static_cast<int>(view.rows),
                   .n_in = static_cast<int>(view.cols)};
@@ -168,7 +171,7 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, const Kern
 }  // namespace
 
 Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
-                                                PageArena& arena) {
+                                                PageArena& arena, ActivationFormat format) {
   const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
   const auto* dense = std::get_if<TensorView>(&source);
   const std::uint64_t rows = nvfp4 != nullptr ? nvfp4->rows : dense->rows();
@@ -181,7 +184,7 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, cons
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
   NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, table, pool, arena));
+                nvfp4 != nullptr ? make_nvfp4(*nvfp4, format, pool, arena) : make_dense(*dense, table, pool, arena));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));
