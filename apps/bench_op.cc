@@ -62,6 +62,7 @@ Result<int> bench_op(const OpFlags& flags) {
   NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, print_row));
   if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
   if (flags.json) write_out(json.dump(1) + "\n");
+  if (json.contains("left_out")) say("no time for: {}\n", json["left_out"].dump());
   say("limits of {} in this run: {}\n", json["machine"]["cpu"].get<std::string>(),
       Json{{"read_gb_per_s", json["machine"]["read_gb_per_s"]}, {"int16_gop_per_s", json["machine"]["int16_gop_per_s"]}}
           .dump());

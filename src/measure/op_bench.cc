@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kGemvTokens = 16;  // more are a gemm
 constexpr std::size_t kMinSamples = 5;
+constexpr double kQuickSeconds = 24;  // a quick run begins no matrix after them
 
 constexpr const char* kShapeRule = "NxK, such as 14336x4096: N from 1, K a multiple of 32, both below 2^24";
 
@@ -129,8 +130,15 @@ class OpBench {
   Result<Json> run() {
     NIBBLE_ASSIGN(const std::vector<OpMachine> machines, choose_machines());
     NIBBLE_TRY(measure_peaks(machines));
+    Json left_out = Json::array();
     for (const std::string& format : options_.formats) {
-      for (const OpShape& shape : options_.shapes) NIBBLE_TRY(run_matrix(format, shape, machines));
+      for (const OpShape& shape : options_.shapes) {
+        if (options_.quick && !rows_.empty() && elapsed() > kQuickSeconds) {
+          left_out.push_back(fmt::format("{} {}x{}", format, shape.n, shape.k));
+        } else {
+          NIBBLE_TRY(run_matrix(format, shape, machines));
+        }
+      }
     }
     NIBBLE_TRY(measure_peaks(machines));
     Json json = {{"what", "bench op"}};
@@ -139,6 +147,7 @@ class OpBench {
     json["machine"].update(limits_.to_json());
     json["rows"] = Json::array();
     for (const Row& row : rows_) json["rows"].push_back(row.to_json(limits_));
+    if (!left_out.empty()) json["left_out"] = left_out;
     return json;
   }
 
@@ -257,8 +266,7 @@ class OpBench {
 
   // Six runs at a fifth of the peak shall take some seconds, and less where this run is late already.
   int tokens_that_fit(const Row& row) const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
-    const double peak_seconds = elapsed.count() < 20 ? 0.25 : 0.03;
+    const double peak_seconds = elapsed() < kQuickSeconds / 2 ? 0.25 : 0.03;
     int m = row.m;
     while (row.machine.is_cpu() && m > 2 * kGemvTokens &&
            2e-9 * m * row.shape.n * row.shape.k > peak_seconds * limits_.best_integer(row.machine))
@@ -271,6 +279,8 @@ class OpBench {
     const std::uint64_t several = std::max<std::uint64_t>(kernels::kReadBytes, 4 * last_level_cache_bytes());
     return static_cast<std::size_t>(std::min(several, physical_memory_bytes() / 16));
   }
+
+  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
 
   const OpOptions& options_;
   const OpProgress& progress_;

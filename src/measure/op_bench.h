@@ -34,7 +34,8 @@ using OpProgress = std::function<void(const Json& row)>;
 // {threads: x}}}, "rows": [...]}. A row: op, format, m, n, k, isa, threads, data ("ram": matrices in turn that no cache
 // holds; "cache": one matrix that fits into one; "any": a gemm), samples_s, median_s, cv, bytes (of weights), ops
 // (2mnk), limit_kind ("read_gb_per_s": bytes / median_s, "int16_gop_per_s": ops / median_s), achieved, limit, share,
-// digest (SHA-256 of the outputs). Fails where a digest is not that of the reference.
+// digest (SHA-256 of the outputs). "left_out": what a quick run had no time for. limit and share are null of a backend
+// whose limit is not known. Fails where a digest is not that of the reference.
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress = {});
 
 }  // namespace nibble::measure

@@ -16,6 +16,8 @@ constexpr int kGemmRows = 256;
 // The most tokens that meet a record as it is read, without a panel.
 constexpr int kMaxGemvTokens = 4;
 
+// The longest row of w4a4: a sum in units of an eighth stays below 2^63.
+constexpr int kMaxInputsW4A4 = 131072;
 // Elements along K that share one d of a16q8.
 constexpr int kSuperBlock = 256;
 
@@ -56,13 +58,13 @@ struct Activations {
 };
 
 struct Nvfp4Weights {
-  const std::uint8_t* records;    // [n_tiles, n_blocks, kRecordBytes]
-  const std::uint8_t* is_wide;    // [n_tiles]: has a block whose scales span too many octaves
-  const std::uint8_t* certified;  // [n_tiles, n_blocks] (amx_certificate.h), if the table wants_certificates
-  const std::uint8_t* codes;      // [n_out, n_in / 2], as in the file: for wide blocks
-  const std::uint8_t* scales;     // [n_out, n_in / 16], E4M3
+  const std::uint8_t* records;  // [n_tiles, n_blocks, kRecordBytes]
+  const std::uint8_t* is_wide;  // [n_tiles]: has a block whose scales span too many octaves
+  const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
+  const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
   float tensor_scale;
-  float g;  // tensor_scale * 2^-10
+  float g;                // tensor_scale * 2^-10
+  float input_scale_inv;  // of w4a4
   int n_out;
   int n_in;
 };
@@ -103,7 +105,7 @@ struct F32Weights {
 struct LinearJob {
   const float* bias;  // [n_out] or null
   float* out;         // [n_rows, n_out]
-  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread, or tile_scratch_floats if that is more
+  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread
   int row_begin;
   int row_end;
 };
@@ -176,10 +178,13 @@ struct KernelTable {
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
   // The same for a16q8; non-finite is what f16 does not hold.
   bool (*quantize_a16q8)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // For the weights of one input scale: two planes of 64 a block.
+  void (*quantize_w4a4)(const float* x, int n_in, float input_scale_inv, std::size_t stride, std::int16_t* q);
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
   void (*linear_nvfp4_a16q8)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // units of super-blocks
+  void (*linear_w4a4)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // q: [n_blocks, n_rows, 2, 64]
   void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);
@@ -210,16 +215,11 @@ struct KernelTable {
   float (*multiply_add_probe)(float a, float b, float c);
   std::uint64_t (*read_sum)(const void* data, std::size_t bytes);  // bandwidth: reads every byte once
   std::uint64_t (*dot_peak)(std::uint64_t n_ops);                  // peak.inl
-
-  // Of instruction sets that add up NVFP4 in tiles of f32 (gemm_amx.inl).
-  bool wants_certificates = false;
-  std::size_t tile_scratch_floats = 0;
 };
 
 extern const KernelTable kScalarTable;
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
-extern const KernelTable kAmxTable;
 extern const KernelTable kNeonTable;
 
 }  // namespace nibble::kernels::cpu
