@@ -2,6 +2,8 @@
 // states and backends. On small random models; tools/prove_equality does the same on real ones.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "engine/generate.h"
 #include "engine/loaded_model.h"
 #include "kernels/cpu/detect.h"
@@ -55,7 +57,10 @@ std::vector<TinySpec> specs() {
        .d_ff = 592,
        .n_heads = 4,
        .head_dim = 64,
-       .muser_keys = true}};
+       .muser_keys = true},
+      {.muser_keys = true, .input_scales = true, .metadata = [](GgufWriter& w) {
+         w.add_string(kContractKey, "w4a4");
+       }}};
 }
 
 class Equality : public ::testing::TestWithParam<int> {
@@ -102,7 +107,19 @@ TEST_P(Equality, APrefixInTheCacheChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 6));
+// A model that the three can run has other logits in each.
+TEST(Contracts, AreKeptApart) {
+  const std::string path = write_tiny_model({.muser_keys = true, .input_scales = true}, "contracts.gguf");
+  std::set<std::string> digests;
+  for (const char* contract : {"nc1", "nc1-f16", "w4a4"}) {
+    const auto loaded = load_on(path, {.backend = "cpu", .contract = contract});
+    EXPECT_EQ(loaded->contract, contract);
+    digests.insert(complete_cold(*loaded, 64, false).logits_digest);
+  }
+  EXPECT_EQ(digests.size(), 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 7));
 
 }  // namespace
 }  // namespace nibble::engine

@@ -23,7 +23,6 @@ Bench make_bench(ActivationFormat format) {
   bench.backends.push_back(std::move(*plain_loops));
   for (const std::string_view isa : cpu::isa_names()) {
     for (const int n_threads : {1, 3}) {
-      if (format == ActivationFormat::kW4A4) continue;
       auto backend = make_cpu_backend({.isa = std::string(isa), .n_threads = n_threads});
       bench.backends.push_back(std::move(*backend));
     }
@@ -157,6 +156,17 @@ TEST_P(LinearFormat, FlagsRowsThatF16DoesNotHold) {
     const auto flags = backend->end_step();
     EXPECT_EQ(std::vector<std::uint8_t>(flags.begin(), flags.end()), (std::vector<std::uint8_t>{0, 1, 1, 1, 0}))
         << backend->description();
+  }
+}
+
+TEST(LinearFormatW4A4, RefusesWeightsWithoutAnInputScale) {
+  Random random(36);
+  const Nvfp4Operand w = make_nvfp4(random, {16, 4, 1}, Scales::kLikely, 1.0F);
+  for (const auto& backend : make_bench(ActivationFormat::kW4A4).backends) {
+    const auto linear = backend->make_linear(w.view);
+    ASSERT_FALSE(linear.ok());
+    EXPECT_EQ(linear.error().tensor, "w");
+    EXPECT_EQ(linear.error().found, "no input scale");
   }
 }
 

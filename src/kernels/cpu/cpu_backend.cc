@@ -68,6 +68,11 @@ struct CpuLinearInput final : LinearInput {
   const float* x = nullptr;
 };
 
+// False for NaN, and for what rounds to an infinity.
+bool fits_f16(float x) {
+  return format::abs_bits(x) < format::float_bits(65520.0F);
+}
+
 CpuLinearInput& start_input(const float* x, int n_rows, LinearInput& input) {
   auto& in = static_cast<CpuLinearInput&>(input);
   NIBBLE_CHECK(n_rows > 0 && n_rows <= in.max_rows, "more rows than the linear input was made for");
@@ -80,11 +85,16 @@ std::size_t tiles_of(const Linear& weights) {
   return (static_cast<std::size_t>(weights.n_out) + kTileRows - 1) / kTileRows;
 }
 
+// w4a4: the integers of the input for these weights.
 void run_linear(const KernelTable& table, const CpuLinear& weights, const CpuLinearInput& in, ActivationFormat format,
-                const LinearJob& job) {
-  const Activations x = in.view(in.a11);
+                const std::int16_t* w4a4, const LinearJob& job) {
+  Activations x = in.view(in.a11);
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&weights.form)) {
     if (format == ActivationFormat::kA16Q8) return table.linear_nvfp4_a16q8(nvfp4->weights, in.view(in.a16q8), job);
+    if (format == ActivationFormat::kW4A4) {
+      x.q = w4a4;
+      return table.linear_w4a4(nvfp4->weights, x, job);
+    }
     table.linear_nvfp4(nvfp4->weights, x, job);
   } else if (const auto* rows16 = std::get_if<Rows16Linear>(&weights.form)) {
     table.linear_rows16(rows16->weights, x, job);
@@ -109,7 +119,6 @@ class CpuBackend final : public Backend {
   }
 
   Status use_activations(ActivationFormat format) override {
-    if (format == ActivationFormat::kW4A4) return Backend::use_activations(format);
     activations_ = format;
     return ok_status();
   }
@@ -122,7 +131,12 @@ class CpuBackend final : public Backend {
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
     reserve_scratch(linear_scratch_floats(max_rows, (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock));
-    return std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
+    auto input = std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
+    const std::size_t w4a4_size = 2 * input->a11.q.size();
+    if (activations_ == ActivationFormat::kW4A4 && w4a4_.size() < w4a4_size) {
+      w4a4_ = AlignedBuffer<std::int16_t>(w4a4_size);
+    }
+    return input;
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
     reserve_scratch(attention_scratch_floats(shape.head_dim));
@@ -172,6 +186,7 @@ class CpuBackend final : public Backend {
   }
   void attend_in_splits(const AttentionCall& call, std::size_t row);
   void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
+  void quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear);
   void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
   void store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer, int thread);
   // Grows once, where something is made that needs it.
@@ -190,6 +205,7 @@ class CpuBackend final : public Backend {
   bool needs_sums_ = false;                                // of activations over groups: some linear is block-quantized
   const KernelTable& table_;
   ThreadPool pool_;
+  AlignedBuffer<std::int16_t> w4a4_;           // [n_blocks, n_rows, 2, 64] of the linear that runs
   PageArena arena_;                            // weights
   std::vector<AlignedBuffer<float>> scratch_;  // one a thread
   AlignedBuffer<float> split_sums_;            // [splits at once, n_heads, split_sums_floats]
@@ -272,6 +288,7 @@ void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_bloc
              quantize_row(x, n, stride, to.q.data() + at, planes, to.d.data() + at / format::nc1::kBlock));
   };
   if (activations_ == ActivationFormat::kA16Q8) into(in.a16q8, table_.quantize_a16q8);
+  if (activations_ == ActivationFormat::kW4A4) flag_row(in.first_flag + row, !std::all_of(x, x + n, fits_f16));
   if (activations_ == ActivationFormat::kA11 || needs_a11_) into(in.a11, table_.quantize_a11);
   if (needs_sums_) {
     const int n_blocks = (n + format::nc1::kBlock - 1) / format::nc1::kBlock;
@@ -280,8 +297,23 @@ void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_bloc
   }
 }
 
+void CpuBackend::quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear) {
+  const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form);
+  if (nvfp4 == nullptr) return;
+  NIBBLE_CHECK(in.n_in == linear.n_in, "a linear layer meets an input of another width");
+  for_each(in.n_rows, kTokenGrain, [&](std::size_t i, int) {
+    table_.quantize_w4a4(in.x + i * in.n_in, in.n_in, nvfp4->weights.input_scale_inv,
+                         std::size_t{2} * format::nc1::kBlock * in.n_rows, w4a4_.data() + 2 * format::nc1::kBlock * i);
+  });
+}
+
 void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CpuLinearInput&>(input);
+  if (activations_ == ActivationFormat::kW4A4) {  // each wants the input in its own way
+    for (const LinearCall& call : calls.first(calls.size() - 1)) linears(input, {&call, 1});
+    calls = calls.last(1);
+    quantize_w4a4(in, static_cast<const CpuLinear&>(*calls[0].weights));
+  }
   std::size_t n_tiles = 0;
   for (const LinearCall& call : calls) {
     NIBBLE_CHECK(in.n_in == call.weights->n_in && in.n_rows > 0, "a linear layer meets an input of another width");
@@ -294,7 +326,7 @@ void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> c
       const std::size_t n = tiles_of(*call.weights);
       const std::size_t from = std::max(begin, first), to = std::min(end, first + n);
       if (from < to) {
-        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), in, activations_,
+        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), in, activations_, w4a4_.data(),
                    {.bias = call.bias,
                     .out = call.out,
                     .scratch = scratch_[thread].data(),

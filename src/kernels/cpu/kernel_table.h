@@ -16,6 +16,8 @@ constexpr int kGemmRows = 256;
 // The most tokens that meet a record as it is read, without a panel.
 constexpr int kMaxGemvTokens = 4;
 
+// The longest row of w4a4: a sum in units of an eighth stays below 2^63.
+constexpr int kMaxInputsW4A4 = 131072;
 // Elements along K that share one d of a16q8.
 constexpr int kSuperBlock = 256;
 
@@ -61,7 +63,8 @@ struct Nvfp4Weights {
   const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
   const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
   float tensor_scale;
-  float g;  // tensor_scale * 2^-10
+  float g;                // tensor_scale * 2^-10
+  float input_scale_inv;  // of w4a4
   int n_out;
   int n_in;
 };
@@ -175,10 +178,13 @@ struct KernelTable {
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
   // The same for a16q8; non-finite is what f16 does not hold.
   bool (*quantize_a16q8)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // For the weights of one input scale: two planes of 64 a block.
+  void (*quantize_w4a4)(const float* x, int n_in, float input_scale_inv, std::size_t stride, std::int16_t* q);
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
   void (*linear_nvfp4_a16q8)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // units of super-blocks
+  void (*linear_w4a4)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // q: [n_blocks, n_rows, 2, 64]
   void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);

@@ -42,6 +42,7 @@ inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
 #include "kernels/cpu/linear_nvfp4.inl"
 #include "kernels/cpu/linear_quant.inl"
 #include "kernels/cpu/linear_rows.inl"
+#include "kernels/cpu/linear_w4a4.inl"
 #include "kernels/cpu/peak.inl"
 
 namespace nibble::kernels::cpu {
@@ -52,9 +53,11 @@ constexpr KernelTable make_table(const char* isa) {
       .isa = isa,
       .quantize_a11 = quantize_a11,
       .quantize_a16q8 = quantize_a16q8,
+      .quantize_w4a4 = quantize_w4a4,
       .sum_groups = sum_groups,
       .linear_nvfp4 = linear_nvfp4<A11Steps>,
       .linear_nvfp4_a16q8 = linear_nvfp4<A16Q8Steps>,
+      .linear_w4a4 = linear_w4a4,
       .linear_rows16 = linear_rows16,
       .linear_q8_0 = linear_q8_0,
       .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,

@@ -56,6 +56,35 @@ struct A16Q8Steps {
   static F32V finish(F32V acc) { return f32_round_to_f16(acc); }
 };
 
+// One row over the blocks of a step, as the file has it; zeros where there is no row.
+template <int kBlocks>
+struct WideRow {
+  std::int16_t codes[64 * kBlocks] = {};
+  std::int32_t scales[kGroupsPerBlock * kBlocks] = {};
+
+  void load(const Nvfp4Weights& w, int row, int first, int end) {
+    const std::size_t groups = static_cast<std::size_t>(row) * (w.n_in / 16) + 4 * static_cast<std::size_t>(first);
+    const int width = (64 * end < w.n_in ? 64 * end : w.n_in) - 64 * first;
+    for (int i = 0; i < width; ++i) {
+      codes[i] = static_cast<std::int16_t>(format::e2m1_x2(format::nvfp4_code(w.codes[8 * groups + i / 2], i)));
+    }
+    for (int g = 0; g < width / 16; ++g) scales[g] = format::e4m3_x512(w.scales[groups + g]);
+  }
+  std::int64_t dot(const Activations& in, int token, int first, int end) const {
+    std::int64_t sum = 0;
+    for (int block = first; block < end; ++block) {
+      const std::int16_t* q = in.q + 64 * (static_cast<std::size_t>(block) * in.n_rows + token);
+      const std::int16_t* w = codes + 64 * (block - first);
+      for (int g = 0; g < kGroupsPerBlock; ++g) {
+        std::int32_t group_sum = 0;
+        for (int i = 16 * g; i < 16 * g + 16; ++i) group_sum += w[i] * q[i];
+        sum += std::int64_t{scales[kGroupsPerBlock * (block - first) + g]} * group_sum;
+      }
+    }
+    return sum;
+  }
+};
+
 // kWide: of tiles that have a block (of a16q8 a super-block) whose scales span more than seven octaves. It, one in
 // 100,000 of a real model, is summed in 64 bits from the file's bytes.
 template <class Steps, bool kWide>
@@ -124,7 +153,7 @@ class Nvfp4Format : public FormatOfBlocks {
   }
   // The step that ends with this block, of kLanes rows, for all tokens; acc is [n_rows, kLanes].
   void step_exception(const RecordPart& part, const Activations& in, float* acc) const {
-    WideRow rows[kLanes];
+    WideRow<kBlocksPerStep> rows[kLanes];
     const int first = part.block - part.block % kBlocksPerStep;
     for (int r = 0; r < kLanes; ++r) {
       const int row = part.tile * kTileRows + part.row + r;
@@ -153,34 +182,6 @@ class Nvfp4Format : public FormatOfBlocks {
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) add_scaled(to[p], sum[p], scales[p], g);
   }
-
-  // One row over the blocks of a step, as the file has it; zeros where there is no row.
-  struct WideRow {
-    std::int16_t codes[64 * kBlocksPerStep] = {};
-    std::int32_t scales[kGroupsPerBlock * kBlocksPerStep] = {};
-
-    void load(const Nvfp4Weights& w, int row, int first, int end) {
-      const std::size_t groups = static_cast<std::size_t>(row) * (w.n_in / 16) + 4 * static_cast<std::size_t>(first);
-      const int width = (64 * end < w.n_in ? 64 * end : w.n_in) - 64 * first;
-      for (int i = 0; i < width; ++i) {
-        codes[i] = static_cast<std::int16_t>(format::e2m1_x2(format::nvfp4_code(w.codes[8 * groups + i / 2], i)));
-      }
-      for (int g = 0; g < width / 16; ++g) scales[g] = format::e4m3_x512(w.scales[groups + g]);
-    }
-    std::int64_t dot(const Activations& in, int token, int first, int end) const {
-      std::int64_t sum = 0;
-      for (int block = first; block < end; ++block) {
-        const std::int16_t* q = in.q + 64 * (static_cast<std::size_t>(block) * in.n_rows + token);
-        const std::int16_t* w = codes + 64 * (block - first);
-        for (int g = 0; g < kGroupsPerBlock; ++g) {
-          std::int32_t group_sum = 0;
-          for (int i = 16 * g; i < 16 * g + 16; ++i) group_sum += w[i] * q[i];
-          sum += std::int64_t{scales[kGroupsPerBlock * (block - first) + g]} * group_sum;
-        }
-      }
-      return sum;
-    }
-  };
 
   const Nvfp4Weights& w_;
   int n_blocks_;

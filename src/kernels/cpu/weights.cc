@@ -37,16 +37,25 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationF
                  .hint = "quantize the model again, or scale the tensor by a power of two"};
   }
   const std::size_t n_blocks = blocks_of(view.cols), n_tiles = tiles_of(view.rows);
+  if (format == ActivationFormat::kW4A4 && !view.input_scale_inv) return no_input_scale(view);
+  if (format == ActivationFormat::kW4A4 && view.cols > kMaxInputsW4A4) {
+    return Error{.message = "a row is longer than what the kernels of contract w4a4 sum up",
+                 .tensor = std::string(view.name),
+                 .found = std::to_string(view.cols) + " inputs",
+                 .expected = "at most " + std::to_string(kMaxInputsW4A4)};
+  }
   Nvfp4Linear form;
   form.records = arena.allocate(n_tiles * n_blocks * kRecordBytes);
   form.is_wide = AlignedBuffer<std::uint8_t>(n_tiles);
-  pack_nvfp4_tiles(view, is_a11 ? 1 : kSuperBlock / nc1::kBlock, pool, form.records.data.get(), form.is_wide.data());
+  pack_nvfp4_tiles(view, format == ActivationFormat::kA16Q8 ? kSuperBlock / nc1::kBlock : 1, pool,
+                   form.records.data.get(), form.is_wide.data());
   form.weights = {.records = form.records.data.get(),
                   .is_wide = form.is_wide.data(),
                   .codes = view.codes.data(),
                   .scales = view.scales.data(),
                   .tensor_scale = view.tensor_scale,
                   .g = view.tensor_scale * 0x1p-10F,
+                  .input_scale_inv = view.input_scale_inv.value_or(0.0F),
                   .n_out = static_cast<int>(view.rows),
                   .n_in = static_cast<int>(view.cols)};
   auto linear = std::make_unique<CpuLinear>();

@@ -17,6 +17,7 @@
 #include "kernels/reference/pack_weights.h"
 #include "kernels/reference/panel_gemm.h"
 #include "kernels/reference/split_attention.h"
+#include "kernels/weight_errors.h"
 #include "oracle/activations.h"
 #include "oracle/attention.h"
 #include "oracle/hadamard.h"
@@ -155,6 +156,7 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   } else if (view == nullptr && activations_ != ActivationFormat::kA11) {
     linear->form = ReferenceLinear::Form::kNvfp4;
     linear->nvfp4 = std::get<Nvfp4View>(weights);
+    if (activations_ == ActivationFormat::kW4A4 && !linear->nvfp4.input_scale_inv) return no_input_scale(linear->nvfp4);
   } else if (a11() && !f32) {
     linear->form = ReferenceLinear::Form::kIntegers;
     NIBBLE_ASSIGN(linear->panels, pack_integers(weights));
