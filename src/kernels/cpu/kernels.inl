@@ -11,6 +11,13 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+// Preset `unpinned`, for measurements only: what would be done if the order of float operations were free.
+#if defined(NIBBLE_UNPINNED)
+constexpr bool kIsPinned = false;
+#else
+constexpr bool kIsPinned = true;
+#endif
+
 // Positive control (preset `perturbed`): one more rounding in one path of one instruction set, which the tests of
 // equality must notice and the canary must not.
 #if defined(NIBBLE_PERTURB_ROUNDING)
