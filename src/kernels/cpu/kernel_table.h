@@ -219,6 +219,7 @@ struct KernelTable {
 
 extern const KernelTable kScalarTable;
 extern const KernelTable kAvx2Table;
+extern const KernelTable kAvxVnniTable;
 extern const KernelTable kAvx512Table;
 extern const KernelTable kNeonTable;
 

@@ -209,7 +209,7 @@ template <int kTokens, int kVectors, class Format>
     const std::size_t at = static_cast<std::size_t>(chunk.first + b) * in.n_rows + t;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      if (starts_step<Format>(chunk.first + b)) {
+      if (starts_step<Format>(b)) {  // as a chunk starts with one
 #pragma GCC unroll 16
         for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8

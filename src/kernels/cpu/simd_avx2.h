@@ -1,4 +1,4 @@
-// The vector vocabulary of AVX2 with FMA and F16C: 8 lanes of 32 bits.
+// The vector vocabulary of AVX2 with FMA and F16C: 8 lanes of 32 bits. With AVX-VNNI, dot products are one instruction.
 #pragma once
 
 #include <immintrin.h>
@@ -12,11 +12,16 @@ namespace {
 
 constexpr int kLanes = 8;
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
-constexpr int kPanelVectors = 2;         // of rows and
-constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
+constexpr int kPanelVectors = 2;         // of rows, whose sums for kPanelTokens tokens are held in registers
 constexpr int kGemvTokens = 2;           // that meet a record as it is read
 constexpr int kPartsAtOnce = 2;          // of a record, for one token
+#if defined(__AVXVNNI__)
+constexpr int kPanelTokens = 6;
+constexpr bool kIsAvx2 = false;
+#else
+constexpr int kPanelTokens = 4;  // products need registers too
 constexpr bool kIsAvx2 = true;
+#endif
 
 struct F32V {
   __m256 v;
@@ -97,15 +102,26 @@ inline __m256i add_now(__m256i a, __m256i b) {
   return sum;
 }
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
+inline __m256i dot_of_pairs(__m256i acc, __m256i w, __m256i q) {
+#if defined(__AVXVNNI__)
+  return _mm256_dpwssd_avx_epi32(acc, w, q);
+#else
+  return add_now(acc, _mm256_madd_epi16(w, q));
+#endif
+}
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
-  return {add_now(acc.v, _mm256_madd_epi16(w.v, q.v))};
+  return {dot_of_pairs(acc.v, w.v, q.v)};
 }
 // acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
 inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
   std::int32_t four;
   __builtin_memcpy(&four, q, sizeof four);
+#if defined(__AVXVNNI__)
+  return {_mm256_dpbusd_avx_epi32(acc.v, w.v, _mm256_set1_epi32(four))};
+#else
   const __m256i pairs = _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four));  // |pair| <= 2 * 63 * 128
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+#endif
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
@@ -117,7 +133,7 @@ inline I16x32 i16_load(const std::int16_t* p) {
   return {load_256(p), load_256(p + 16)};
 }
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
-  return {add_now(add_now(acc.v, _mm256_madd_epi16(x.a, y.a)), _mm256_madd_epi16(x.b, y.b))};
+  return {dot_of_pairs(dot_of_pairs(acc.v, x.a, y.a), x.b, y.b)};
 }
 
 // 32 int8 of a and of b as pairs, in an order that store_zipped knows.
