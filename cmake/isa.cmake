@@ -1,10 +1,10 @@
 # The only place that names an instruction set's flags. Each kernels_<isa>.cc is one object with its own flags; it
 # includes no std header, so no inline function compiled for a wide ISA can be linked into the rest of the program.
-function(nibble_isa_objects target)
+macro(nibble_isa_flags)  # sets isas, flags_<isa>
   set(isas scalar)
   if(NIBBLE_SIMD)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-      list(APPEND isas avx2 avxvnni avx512)
+      list(APPEND isas avx2 avxvnni avx512 amx)
     elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
       list(APPEND isas neon)
     endif()
@@ -15,14 +15,21 @@ function(nibble_isa_objects target)
     list(APPEND common -Wno-uninitialized -Wno-maybe-uninitialized)  # gcc 12 finds its own _mm512_undefined_epi32
   endif()
   if(NIBBLE_UNPINNED)
-    target_compile_definitions(${target} PRIVATE NIBBLE_UNPINNED=1)
     list(APPEND common -ffp-contract=fast -fassociative-math -fno-signed-zeros -freciprocal-math)
   endif()
   set(flags_scalar ${common})
   set(flags_avx2 ${common} -mavx2 -mfma -mf16c)
   set(flags_avxvnni ${flags_avx2} -mavxvnni)
   set(flags_avx512 ${common} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c)
+  set(flags_amx ${flags_avx512})  # its tile operations are assembly
   set(flags_neon ${common})
+endmacro()
+
+function(nibble_isa_objects target)
+  nibble_isa_flags()
+  if(NIBBLE_UNPINNED)
+    target_compile_definitions(${target} PRIVATE NIBBLE_UNPINNED=1)
+  endif()
   foreach(isa IN LISTS isas)
     set(source ${CMAKE_SOURCE_DIR}/src/kernels/cpu/kernels_${isa}.cc)
     if(EXISTS ${source})
@@ -32,4 +39,21 @@ function(nibble_isa_objects target)
       target_compile_definitions(${target} PRIVATE NIBBLE_HAVE_${upper}=1)
     endif()
   endforeach()
+endfunction()
+
+# Tests compile the gemm on emulated tiles for vocabularies that machines without AMX have. Most of the other kernels are
+# included for nothing. Takes objects off the list that this build cannot have.
+function(nibble_emulated_amx_objects list_of_sources)
+  nibble_isa_flags()
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/kernels)
+  foreach(isa scalar avx512)
+    set_source_files_properties(${folder}/emulated_amx_${isa}.cc
+                                PROPERTIES COMPILE_OPTIONS "${flags_${isa}};-Wno-unused-function")
+  endforeach()
+  if("avx512" IN_LIST isas)
+    set_source_files_properties(${folder}/amx_test.cc PROPERTIES COMPILE_DEFINITIONS NIBBLE_HAVE_EMULATED_AVX512=1)
+  else()
+    list(FILTER ${list_of_sources} EXCLUDE REGEX "emulated_amx_avx512\\.cc$")
+    set(${list_of_sources} ${${list_of_sources}} PARENT_SCOPE)
+  endif()
 endfunction()

@@ -1,5 +1,6 @@
 #include "kernels/cpu/canary.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <span>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "format/half.h"
 #include "kernels/canary_values.h"
 #include "kernels/cpu/kv_cache.h"
@@ -45,8 +47,9 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, C
   }
   const Activations in{q.data(), planes.data(), d.data(),    sums.data(),
                        x.data(), n_rows,        linear.n_in, static_cast<int>(n_blocks)};
-  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out),
-      scratch(linear_scratch_floats(n_rows, linear.n_in / 64 + 1));
+  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out);
+  AlignedBuffer<float> scratch(
+      std::max(linear_scratch_floats(n_rows, linear.n_in / 64 + 1), table.tile_scratch_floats));
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);
@@ -72,7 +75,7 @@ std::uint64_t linear_digest(const KernelTable& table) {
       TensorView{"canary", DType::kF16, {kIn, kOut}, std::as_bytes(std::span<const std::uint16_t>(halves))}, table,
       pool, arena);
   CanaryDigest digest;
-  for (const int n_rows : {1, 3}) {
+  for (const int n_rows : {1, 3, kMaxGemvTokens + 1}) {
     run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);
     run_linear(table, static_cast<const CpuLinear&>(**rows16), n_rows, digest, values);
   }
@@ -137,7 +140,7 @@ Error refusal(const KernelTable& table, const std::string& what, const std::stri
 
 }  // namespace
 
-const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x75cb45cb70dd9ef0, 0x748564bbf7267186, 0x3eedad80a40749a8};
+const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x84b787dc20ae14b3, 0x748564bbf7267186, 0x3eedad80a40749a8};
 
 CanaryDigests canary_digests(const KernelTable& table) {
   return {elementary_digest(table), linear_digest(table), quant_digest(table), attention_digest(table)};

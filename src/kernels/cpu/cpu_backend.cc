@@ -130,7 +130,8 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
-    reserve_scratch(linear_scratch_floats(max_rows, (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock));
+    const int n_blocks = (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock;
+    reserve_scratch(std::max(linear_scratch_floats(max_rows, n_blocks), table_.tile_scratch_floats));
     auto input = std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
     const std::size_t w4a4_size = 2 * input->a11.q.size();
     if (activations_ == ActivationFormat::kW4A4 && w4a4_.size() < w4a4_size) {
@@ -448,6 +449,11 @@ void CpuBackend::add_rows(const float* x, const float* y, std::span<const std::i
 }
 
 }  // namespace
+
+std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads) {
+  return std::make_unique<CpuBackend>(table, n_threads);
+}
+
 }  // namespace nibble::kernels::cpu
 
 namespace nibble::kernels {
@@ -463,7 +469,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   NIBBLE_ASSIGN(const cpu::KernelTable* table, cpu::select_isa(options.isa));
   NIBBLE_TRY(cpu::run_canary(*table));
-  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*table, n_threads));
+  return cpu::make_backend_of(*table, n_threads);
 }
 
 }  // namespace nibble::kernels

@@ -19,4 +19,10 @@ struct CpuOptions {
 // LinearInput is used (rows of F32 weights read it).
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 
+namespace cpu {
+struct KernelTable;
+// Of a table that the caller vouches for: without the canary.
+std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads);
+}  // namespace cpu
+
 }  // namespace nibble::kernels

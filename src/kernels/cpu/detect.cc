@@ -8,6 +8,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace nibble::kernels::cpu {
 namespace {
@@ -38,6 +42,28 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+// Linux hands out the registers on request, once per process; a kernel without that request does not save them.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+bool has_amx() {
+  static const bool kHasAmx = [] {
+    constexpr unsigned kOsXsave = 1U << 27, kBf16AndTile = 1U << 22 | 1U << 24, kTileState = 3U << 17;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!has_avx512() || __get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsXsave) == 0) return false;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16AndTile) != kBf16AndTile) return false;
+    unsigned enabled = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
+    return (enabled & kTileState) == kTileState && may_use_tiles();
+  }();
+  return kHasAmx;
+}
 #endif
 
 bool never() {
@@ -46,20 +72,28 @@ bool never() {
 
 std::span<const Isa> all_isas() {
 #if defined(__x86_64__)
+  constexpr auto kHasAmx = has_amx;
   constexpr auto kHasAvx512 = has_avx512;
   constexpr auto kHasAvxVnni = has_avxvnni;
   constexpr auto kHasAvx2 = has_avx2;
   constexpr auto kHasNeon = never;
 #elif defined(__aarch64__)
+  constexpr auto kHasAmx = never;
   constexpr auto kHasAvx512 = never;
   constexpr auto kHasAvxVnni = never;
   constexpr auto kHasAvx2 = never;
   constexpr auto kHasNeon = always;  // Advanced SIMD is part of the architecture's base
 #else
+  constexpr auto kHasAmx = never;
   constexpr auto kHasAvx512 = never;
   constexpr auto kHasAvxVnni = never;
   constexpr auto kHasAvx2 = never;
   constexpr auto kHasNeon = never;
+#endif
+#if defined(NIBBLE_HAVE_AMX)
+  constexpr const KernelTable* kAmx = &kAmxTable;
+#else
+  constexpr const KernelTable* kAmx = nullptr;
 #endif
 #if defined(NIBBLE_HAVE_AVX512)
   constexpr const KernelTable* kAvx512 = &kAvx512Table;
@@ -82,6 +116,7 @@ std::span<const Isa> all_isas() {
   constexpr const KernelTable* kNeon = nullptr;
 #endif
   static constexpr Isa kIsas[] = {
+      {"amx", "x86-64 with AVX-512 as below and AMX bf16 tiles, on a kernel that hands them out", kAmx, kHasAmx},
       {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
       {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI", kAvxVnni, kHasAvxVnni},
       {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},

@@ -58,10 +58,11 @@ struct Activations {
 };
 
 struct Nvfp4Weights {
-  const std::uint8_t* records;  // [n_tiles, n_blocks, kRecordBytes]
-  const std::uint8_t* is_wide;  // [n_tiles]: has a block whose scales span too many octaves
-  const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
-  const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
+  const std::uint8_t* records;    // [n_tiles, n_blocks, kRecordBytes]
+  const std::uint8_t* is_wide;    // [n_tiles]: has a block whose scales span too many octaves
+  const std::uint8_t* certified;  // [n_tiles, n_blocks] (amx_certificate.h), if the table wants_certificates
+  const std::uint8_t* codes;      // [n_out, n_in / 2], as in the file: for wide blocks
+  const std::uint8_t* scales;     // [n_out, n_in / 16], E4M3
   float tensor_scale;
   float g;                // tensor_scale * 2^-10
   float input_scale_inv;  // of w4a4
@@ -105,7 +106,7 @@ struct F32Weights {
 struct LinearJob {
   const float* bias;  // [n_out] or null
   float* out;         // [n_rows, n_out]
-  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread
+  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread, or tile_scratch_floats if that is more
   int row_begin;
   int row_end;
 };
@@ -215,12 +216,17 @@ struct KernelTable {
   float (*multiply_add_probe)(float a, float b, float c);
   std::uint64_t (*read_sum)(const void* data, std::size_t bytes);  // bandwidth: reads every byte once
   std::uint64_t (*dot_peak)(std::uint64_t n_ops);                  // peak.inl
+
+  // Of instruction sets that add up NVFP4 in tiles of f32 (gemm_amx.inl).
+  bool wants_certificates = false;
+  std::size_t tile_scratch_floats = 0;
 };
 
 extern const KernelTable kScalarTable;
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvxVnniTable;
 extern const KernelTable kAvx512Table;
+extern const KernelTable kAmxTable;
 extern const KernelTable kNeonTable;
 
 }  // namespace nibble::kernels::cpu

@@ -187,26 +187,34 @@ class Nvfp4Format : public FormatOfBlocks {
   int n_blocks_;
 };
 
+// Calls run(is_wide, job) for each run of tiles of one kind.
+template <class Run>
+inline void for_runs_of_tiles(const Nvfp4Weights& w, const LinearJob& job, const Run& run) {
+  int row = job.row_begin;
+  while (row < job.row_end) {
+    const std::uint8_t wide = w.is_wide[row / kTileRows];
+    int end = row;
+    while (end < job.row_end && w.is_wide[end / kTileRows] == wide) end += kTileRows;
+    LinearJob part = job;
+    part.row_begin = row;
+    part.row_end = end < job.row_end ? end : job.row_end;
+    run(wide != 0, part);
+    row = end;
+  }
+}
+
 template <class Steps>
 void linear_nvfp4(const Nvfp4Weights& w, const Activations& activations, const LinearJob& job) {
   Activations in = activations;
   float* const c = job.scratch + static_cast<std::size_t>(in.n_rows) * kGemmRows;
   const bool is_narrow = Steps::prepare(w, in, c);
-  int row = job.row_begin;
-  while (row < job.row_end) {  // runs of tiles of one kind
-    const std::uint8_t wide = w.is_wide[row / kTileRows];
-    int end = row;
-    while (end < job.row_end && w.is_wide[end / kTileRows] == wide) end += kTileRows;
-    LinearJob run = job;
-    run.row_begin = row;
-    run.row_end = end < job.row_end ? end : job.row_end;
-    if (wide != 0 || !is_narrow) {
+  for_runs_of_tiles(w, job, [&](bool is_wide, const LinearJob& run) {
+    if (is_wide || !is_narrow) {
       linear(Nvfp4Format<Steps, true>(w, in.n_blocks), in, run);
     } else {
       linear(Nvfp4Format<Steps, false>(w, in.n_blocks), in, run);
     }
-    row = end;
-  }
+  });
 }
 
 }  // namespace

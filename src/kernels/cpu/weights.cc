@@ -9,6 +9,7 @@
 
 #include "format/half.h"
 #include "format/nc1.h"
+#include "kernels/cpu/amx_certificate.h"
 #include "kernels/cpu/nvfp4_tiles.h"
 #include "kernels/weight_errors.h"
 
@@ -26,8 +27,8 @@ int tiles_of(std::uint64_t rows) {
 
 // --- NVFP4 ---
 
-Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationFormat format, ThreadPool& pool,
-                                              PageArena& arena) {
+Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationFormat format, const KernelTable& table,
+                                              ThreadPool& pool, PageArena& arena) {
   const bool is_a11 = format == ActivationFormat::kA11;
   if (is_a11 && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
@@ -49,8 +50,13 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationF
   form.is_wide = AlignedBuffer<std::uint8_t>(n_tiles);
   pack_nvfp4_tiles(view, format == ActivationFormat::kA16Q8 ? kSuperBlock / nc1::kBlock : 1, pool,
                    form.records.data.get(), form.is_wide.data());
+  if (format == ActivationFormat::kA11 && table.wants_certificates) {
+    form.certified = AlignedBuffer<std::uint8_t>(n_tiles * n_blocks);
+    certify_nvfp4_tiles(form.records.data.get(), n_tiles * n_blocks, pool, form.certified.data());
+  }
   form.weights = {.records = form.records.data.get(),
                   .is_wide = form.is_wide.data(),
+                  .certified = form.certified.data(),
                   .codes = view.codes.data(),
                   .scales = view.scales.data(),
                   .tensor_scale = view.tensor_scale,
@@ -192,8 +198,8 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, cons
                  .found = std::to_string(cols) + " inputs, " + std::to_string(rows) + " outputs",
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
-  NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, format, pool, arena) : make_dense(*dense, table, pool, arena));
+  NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear, nvfp4 != nullptr ? make_nvfp4(*nvfp4, format, table, pool, arena)
+                                                                    : make_dense(*dense, table, pool, arena));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

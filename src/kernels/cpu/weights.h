@@ -17,7 +17,7 @@ namespace nibble::kernels::cpu {
 // Forms are copies as large as the tensor in the file, except for F32. The file is read for wide tiles of NVFP4 only.
 struct Nvfp4Linear {
   PageSpan records;
-  AlignedBuffer<std::uint8_t> is_wide;
+  AlignedBuffer<std::uint8_t> is_wide, certified;
   Nvfp4Weights weights = {};
 };
 struct Rows16Linear {
