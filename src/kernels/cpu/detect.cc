@@ -21,6 +21,7 @@ struct Isa {
   std::string_view needs;
   const KernelTable* table;  // null: not in this build
   bool (*is_supported)();
+  bool only_by_name = false;  // 'auto' passes it over
 };
 
 bool always() {
@@ -116,7 +117,8 @@ std::span<const Isa> all_isas() {
   constexpr const KernelTable* kNeon = nullptr;
 #endif
   static constexpr Isa kIsas[] = {
-      {"amx", "x86-64 with AVX-512 as below and AMX bf16 tiles, on a kernel that hands them out", kAmx, kHasAmx},
+      // By name until these very kernels have run on tiles: an earlier form of them has (docs/kernels.md).
+      {"amx", "x86-64 with AVX-512 as below and AMX bf16 tiles, on a kernel that hands them out", kAmx, kHasAmx, true},
       {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
       {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI", kAvxVnni, kHasAvxVnni},
       {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},
@@ -148,6 +150,13 @@ std::vector<std::string_view> isa_names() {
   return names;
 }
 
+std::string_view default_isa() {
+  for (const Isa& isa : all_isas()) {
+    if (!isa.only_by_name && why_unusable(isa).empty()) return isa.name;
+  }
+  return "scalar";
+}
+
 std::vector<IsaState> isa_states() {
   std::vector<IsaState> states;
   for (const Isa& isa : all_isas()) states.push_back({isa.name, isa.needs, why_unusable(isa)});
@@ -162,7 +171,7 @@ Result<const KernelTable*> select_isa(std::string_view requested) {
     name = from_environment != nullptr ? from_environment : "auto";
     source = "NIBBLE_ISA";
   }
-  if (name.empty() || name == "auto") name = isa_names().front();
+  if (name.empty() || name == "auto") name = default_isa();
   for (const Isa& isa : all_isas()) {
     if (isa.name != name) continue;
     const std::string reason = why_unusable(isa);
@@ -170,7 +179,7 @@ Result<const KernelTable*> select_isa(std::string_view requested) {
     return Error{.message = fmt::format("instruction set '{}' cannot be used: {}", name, reason),
                  .found = fmt::format("{} ({})", name, source),
                  .expected = "one of: " + joined_names(),
-                 .hint = "leave it at 'auto' to get the best one of this machine; the answers are the same"};
+                 .hint = "leave it at 'auto' to get what suits this machine; the answers are the same"};
   }
   return Error{.message = fmt::format("unknown instruction set '{}'", name),
                .found = fmt::format("{} ({})", name, source),

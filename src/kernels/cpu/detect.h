@@ -10,8 +10,10 @@
 
 namespace nibble::kernels::cpu {
 
-// Those that can be used here, the best first; "scalar" is always the last.
+// Those that can be used here, the widest first; "scalar" is always the last.
 std::vector<std::string_view> isa_names();
+// The first of them that has been run on hardware: the others are taken by name only.
+std::string_view default_isa();
 
 // Every instruction set that nibble knows, with the reason why it cannot be used here, or an empty string.
 struct IsaState {
@@ -21,7 +23,7 @@ struct IsaState {
 };
 std::vector<IsaState> isa_states();
 
-// The table of `isa`. "auto" or "": what NIBBLE_ISA names, otherwise the best. An absent one is an error, never
+// The table of `isa`. "auto" or "": what NIBBLE_ISA names, otherwise the default. An absent one is an error, never
 // another.
 Result<const KernelTable*> select_isa(std::string_view isa);
 
