@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
   using Shapes = std::vector<std::pair<int, int>>;
   Shapes few = {{4096, 4096}, {6144, 4096}, {14336, 4096}, {4096, 14336}, {28672, 8192}, {8192, 28672}};
   Shapes many = {{14336, 4096}, {4096, 14336}};
-  std::vector<int> few_rows = {1, 2, 8, 16}, many_rows = {64, 128, 512, 2048, 8192};
+  std::vector<int> few_rows = {1, 2, 8, 16, 32, 64}, many_rows = {32, 64, 128, 512, 2048, 8192};
   if (argc == 6) {
     few = many = {{std::atoi(argv[3]), std::atoi(argv[4])}};
     few_rows = many_rows = {std::atoi(argv[5])};

@@ -16,6 +16,7 @@ Segment resolve(const Nvfp4Segment& segment) {
           segment.out_stride,
           w.n_out,
           layout.n_tiles,
+          w.n_exact_tiles,
           w.tensor_scale * 0x1p-10f};
 }
 
@@ -37,6 +38,19 @@ cudaError_t mend_exact_tiles(const Nvfp4LinearArgs& args, Problem problem, const
   return n_exact == 0 ? cudaSuccess : launch_gemv(problem, device, true, stream);
 }
 
+// Whether the gemv is the faster kernel. Up to 64 rows it may be: a gemm takes the time of a wave of its tiles however
+// few they are, the gemv takes one pass over the weights for 16 rows. The factor is measured (docs/performance.md).
+bool is_for_gemv(const Problem& problem, const Device& device) {
+  constexpr int kMostRows = 64, kGemmTiles = 9, kTilesOfWave = 16;
+  if (problem.n_rows <= kNvfp4GemvRows) return true;
+  if (problem.n_rows > kMostRows) return false;
+  int n_tiles = 0;
+  for (int s = 0; s < problem.n_segments; ++s) n_tiles += problem.segments[s].n_tiles;
+  const int passes = (problem.n_rows + kNvfp4GemvRows - 1) / kNvfp4GemvRows;
+  const int waves = n_tiles / (kGemmTiles * device.n_multiprocessors) + 1;
+  return passes * n_tiles <= waves * kTilesOfWave * device.n_multiprocessors;
+}
+
 }  // namespace
 
 cudaError_t current_device(Device* device) {
@@ -47,6 +61,7 @@ cudaError_t current_device(Device* device) {
   };
   get(&device->n_multiprocessors, cudaDevAttrMultiProcessorCount);
   get(&device->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  get(&device->multiprocessor_shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   get(&major, cudaDevAttrComputeCapabilityMajor);
   get(&minor, cudaDevAttrComputeCapabilityMinor);
   device->capability = 10 * major + minor;
@@ -70,8 +85,7 @@ cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
                      {}};
   for (int s = 0; s < args.n_segments; ++s) problem.segments[s] = resolve(args.segments[s]);
 
-  const bool few_rows = args.input.n_rows <= kNvfp4GemvRows;
-  if (args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && few_rows)) {
+  if (args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && is_for_gemv(problem, device))) {
     return launch_gemv(problem, device, false, stream);
   }
   const bool is_hopper = device.capability == 90 && args.route != Nvfp4Route::kGemmMmaSync;

@@ -198,6 +198,24 @@ __device__ inline void barrier_wait(u32 barrier, u32 parity) {
   }
 }
 
+// Arrives, and lets the phase wait for so many bytes more.
+__device__ inline void barrier_expect(u32 barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+// What ordinary instructions did to shared memory comes before what asynchronous ones do to it.
+__device__ inline void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Arrives when the copies that this lane has started are there.
+__device__ inline void barrier_arrive_after_copies(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // The compiler would rather compute a cheap value again in every iteration than keep it.
 __device__ inline void keep(u32& value) {
   asm volatile("" : "+r"(value));

@@ -32,7 +32,7 @@ struct OneRow {
 
 template <int kTokens>
 struct Activations {
-  static constexpr int kPieces = kTokens == 1 ? 1 : 4 * Shape<kTokens>::kColumnTiles;
+  static constexpr int kPieces = kTokens == 1 ? 1 : 4 * (kTokens / kColumns);
   uint4 pieces[kPieces];
 
   __device__ void load(const Problem& p, int first_row, int pair, int m, int quad) {
@@ -70,7 +70,7 @@ __device__ inline Words load_words(u32 unit, int lane) {
   return words;
 }
 
-// One row: sums of both blocks of a pair to sums[row][block]. kExact adds groups in f64, exact for any scales.
+// One row: sums of both blocks of a pair to sums[m][block]. kExact adds groups in f64, exact for any scales.
 template <bool kExact>
 __device__ inline void multiply_one_row(const Words& words, const OneRow& x, u32 sums, int lane) {
   float d[4] = {};
@@ -96,31 +96,27 @@ __device__ inline void multiply_one_row(const Words& words, const OneRow& x, u32
   const Sum other = __shfl_xor_sync(kAllLanes, is_odd ? low_sum : high_sum, 1);
   store_shared4(sums, static_cast<float>((is_odd ? high_sum : low_sum) + other));
 }
-// Where a lane's sum goes.
+// Where a lane's sum goes: the neighbours of a pair have rows m and m + 8 of the same block.
 __device__ inline u32 one_row_offset(int lane) {
-  const u32 row = tile_row(lane / 4) + ((lane & 1) != 0 ? kLaneRows : 0);
-  return (row * Shape<1>::kRowStride + (lane >> 1 & 1)) * sizeof(float);
+  const u32 m = lane / 4 + (lane & 1) * 8;
+  return (m * 2 + (lane >> 1 & 1)) * sizeof(float);
 }
 
-// Up to eight or sixteen rows of one block, the scales folded into the weights.
+// Up to eight or sixteen rows, the scales folded into the weights: one step of one block.
 template <int kColumnTiles>
-__device__ inline void multiply_block(const u32 (&words)[4], u32 scales01, u32 scales23,
-                                      const uint4 (&x)[4 * kColumnTiles], int block, float (&d)[kColumnTiles][4]) {
+__device__ inline void multiply_word(u32 word, u32 scales, const uint4 (&x)[4 * kColumnTiles], int block, int step,
+                                     float (&d)[kColumnTiles][4]) {
+  u32 a[4];
+  decode(word, a);
+  fold_scales(a, scale_pair<0>(scales), scale_pair<2>(scales));
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const u32 scales = step < 2 ? scales01 : scales23;
-    u32 a[4];
-    decode(words[step], a);
-    fold_scales(a, scale_pair<0>(scales), scale_pair<2>(scales));
-#pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j) {
-      const uint4 piece = x[j * 4 + block * 2 + step / 2];
-      mma(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
-    }
+  for (int j = 0; j < kColumnTiles; ++j) {
+    const uint4 piece = x[j * 4 + block * 2 + step / 2];
+    mma(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
   }
 }
 
-// The same group by group, added in f64: exact for any scales.
+// A block group by group, added in f64: exact for any scales.
 template <int kColumnTiles>
 __device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales01, u32 scales23,
                                               const uint4 (&x)[4 * kColumnTiles], int block,
@@ -131,8 +127,12 @@ __device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales0
   for (int group = 0; group < 4; ++group) {
     const u32 mask = group % 2 == 0 ? kFirst : kSecond;
     float part[kColumnTiles][4] = {};
-    multiply_block<kColumnTiles>(words, group < 2 ? scales01 & mask : 0, group < 2 ? 0 : scales23 & mask, x, block,
-                                 part);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const bool is_here = step / 2 == group / 2;
+      multiply_word<kColumnTiles>(words[step], is_here ? (step < 2 ? scales01 : scales23) & mask : 0, x, block, step,
+                                  part);
+    }
 #pragma unroll
     for (int i = 0; i < 4 * kColumnTiles; ++i) total[i / 4][i % 4] += part[i / 4][i % 4];
   }
@@ -141,91 +141,40 @@ __device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales0
 }
 
 template <int kColumnTiles, bool kExact>
-__device__ inline void multiply_rows(const Words& words, const uint4 (&x)[4 * kColumnTiles], u32 sums, int lane) {
+__device__ inline void multiply_rows(const Words& words, const uint4 (&x)[4 * kColumnTiles], u32 sums) {
   const u32 scales[2][2] = {{words.scales.x, words.scales.y}, {words.scales.z, words.scales.w}};
-  const u32 to = sums + (tile_row(lane / 4) * kColumns + lane % 4 * 2) * sizeof(float);
+  float d[2][kColumnTiles][4] = {};
+  if constexpr (kExact) {
 #pragma unroll
-  for (int block = 0; block < 2; ++block) {
-    float d[kColumnTiles][4] = {};
-    if constexpr (kExact) {
-      multiply_block_exactly<kColumnTiles>(words.w[block], scales[block][0], scales[block][1], x, block, d);
-    } else {
-      multiply_block<kColumnTiles>(words.w[block], scales[block][0], scales[block][1], x, block, d);
+    for (int block = 0; block < 2; ++block) {
+      multiply_block_exactly<kColumnTiles>(words.w[block], scales[block][0], scales[block][1], x, block, d[block]);
     }
+  } else {
 #pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j) {
-      const u32 at = to + (block * kColumnTiles + j) * kTileRows * kColumns * sizeof(float);
-      store_shared8(at, d[j][0], d[j][1]);
-      store_shared8(at + kLaneRows * kColumns * sizeof(float), d[j][2], d[j][3]);
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
+        multiply_word<kColumnTiles>(words.w[block][step], scales[block][step / 2], x, block, step, d[block]);
+      }
     }
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * kColumnTiles; ++i) {
+    const float(&v)[4] = d[i / kColumnTiles][i % kColumnTiles];
+    const u32 at = sums + i * kTileRows * kColumns * sizeof(float);
+    store_shared8(at, v[0], v[1]);
+    store_shared8(at + kTileRows / 2 * kColumns * sizeof(float), v[2], v[3]);
   }
 }
 
-template <int kTokens>
+template <int kTokens, int kWarps>
 struct Compute {
-  using S = Shape<kTokens>;
-  const Shared<kTokens>& shared;
+  using S = Shape<kTokens, kWarps>;
+  const Shared<kTokens, kWarps>& shared;
   const Problem& p;
   int n_tiles, warp, lane;
   u32 base;  // of shared
-  u32 ring_units;
-
-  // The buffers of sums in turn. A buffer is claimed when the chain has drained it, and published once the warp has met
-  // after writing it.
-  struct Published {
-    u32 at;      // where this warp writes
-    u32 first;   // of all buffers
-    u32 filled;  // barrier of this buffer; that of drained ones lies kSumBuffers * 8 further on
-    u32 parity = 1;
-
-    __device__ Published(u32 base, int warp, int lane)
-        : at(base + offsetof(Shared<kTokens>, sums) +
-             warp * 2 * (kTokens == 1 ? 1 : kTileRows * kTokens) * sizeof(float) +
-             (kTokens == 1 ? one_row_offset(lane) : 0)),
-          first(at),
-          filled(base + offsetof(Shared<kTokens>, filled)) {}
-    __device__ void publish(int lane) const {
-      if (lane == 0) barrier_arrive(filled);
-    }
-    __device__ void claim() const { barrier_wait(filled + S::kSumBuffers * 8, parity); }
-    __device__ void next() {
-      constexpr u32 kBytes = S::kUnits * S::kSums * sizeof(float);
-      at += kBytes;
-      filled += 8;
-      if (at < first + S::kSumBuffers * kBytes) return;
-      at = first;
-      filled -= S::kSumBuffers * 8;
-      parity ^= 1;
-    }
-  };
-
-  // Where the units of a pass come from.
-  struct Source {
-    u32 tiles;  // shared memory: addresses of the tiles of the pass
-    int n;
-    u32 offset;  // of the unit in its tile, and of the lane in the unit
-    // Starts the copies of a step, as many of its units as there are in the pass, to consecutive slots.
-    template <int kHere>
-    __device__ void start(int tile, u32 to, int lane) const {
-      u64 from[kHere];
-#pragma unroll
-      for (int u = 0; u < kHere; ++u)
-        from[u] = load_shared8(tiles + (tile + u) * 8) + offset;  // beyond the list: unused
-#pragma unroll
-      for (int u = 0; u < kHere; ++u) {
-        const bool wanted = tile + u < n;
-        const u32 at = to + u * kUnitBytes + lane * 16;
-        copy_async16_if(wanted, at, from[u]);
-        copy_async16_if(wanted, at + 512, from[u] + 512);
-        copy_async16_if(wanted && lane < (kUnitBytes - 1024) / 16, at + 1024, from[u] + 1024);
-      }
-      commit_copies();
-    }
-  };
-  __device__ Source source(const Passes& pass) const {
-    return {base + static_cast<u32>(offsetof(Shared<kTokens>, units)) + pass.first * 8, static_cast<int>(pass.tiles()),
-            static_cast<u32>((pass.round * kWarps + warp) * kUnitBytes + lane * 16)};
-  }
+  u32 stages;
 
   __device__ void multiply(const Words& words, const Activations<kTokens>& x, const OneRow& one_row, u32 sums,
                            bool exact) const {
@@ -237,104 +186,72 @@ struct Compute {
       }
     } else {
       if (exact) {
-        multiply_rows<S::kColumnTiles, true>(words, x.pieces, sums, lane);
+        multiply_rows<S::kColumnTiles, true>(words, x.pieces, sums);
       } else {
-        multiply_rows<S::kColumnTiles, false>(words, x.pieces, sums, lane);
+        multiply_rows<S::kColumnTiles, false>(words, x.pieces, sums);
       }
     }
   }
 
-  // Waits until the units of the oldest of `steps` steps on their way are there.
-  static __device__ void wait_for_oldest(u32 steps) {
-    if (steps == 4) {
-      wait_copies<3>();
-    } else if (steps == 5) {
-      wait_copies<4>();
-    } else if (steps >= 8) {
-      wait_copies<7>();
-    } else if (steps >= 6) {
-      wait_copies<5>();
-    } else if (steps == 3) {
-      wait_copies<2>();
-    } else if (steps == 2) {
-      wait_copies<1>();
-    } else {
-      wait_copies<0>();
-    }
-  }
-
-  // One pair of kHere tiles: sums of this round's pair, and the copies of a later pass into the slots that fall free.
+  // This warp's unit of kHere tiles: read, multiplied, overwritten by its sums.
   template <int kHere, bool kMixed>
-  __device__ void step(const Activations<kTokens>& x, const OneRow& one_row, const Source& ahead, u32 steps, int tile,
-                       u32 slot, const std::uint8_t* is_exact, Published& sums) const {
-    wait_for_oldest(steps);
-    __syncwarp();  // the copies of all lanes have landed
+  __device__ void step(const Activations<kTokens>& x, const OneRow& one_row, const std::uint8_t* is_exact, u32 sums,
+                       u32 end, Place<kTokens, kWarps>& place) const {
     Words words[kHere];
-#pragma unroll
-    for (int u = 0; u < kHere; ++u) words[u] = load_words<kTokens == 1>(slot + u * kUnitBytes, lane);
-    sums.claim();
+    u32 slots[kHere], summed[kHere];
 #pragma unroll
     for (int u = 0; u < kHere; ++u) {
-      multiply(words[u], x, one_row, sums.at + u * S::kSums * static_cast<u32>(sizeof(float)),
-               kMixed && is_exact[tile + u] != 0);
+      barrier_wait(place.loaded, place.parity);
+      words[u] = load_words<kTokens == 1>(place.slot, lane);
+      slots[u] = place.slot + sums;
+      summed[u] = place.summed();
+      place.next(end, stages);
     }
-    __syncwarp();  // the words are read, the sums are written
-    sums.publish(lane);
-    ahead.template start<kHere>(tile, slot, lane);
+    __syncwarp();  // every lane has read
+#pragma unroll
+    for (int u = 0; u < kHere; ++u) multiply(words[u], x, one_row, slots[u], kMixed && is_exact[u] != 0);
+    __syncwarp();  // every lane has written
+#pragma unroll
+    for (int u = 0; u < kHere; ++u) {
+      if (lane == 0) barrier_arrive(summed[u]);
+    }
   }
 
   // kMixed: some tile of this block of threads takes the exact route.
   template <bool kMixed>
   __device__ void run() const {
-    const u32 n_rounds = (p.n_pairs + kWarps - 1) / kWarps;
-    const u32 my_rounds = (p.n_pairs - warp + kWarps - 1) / kWarps;  // n_rounds or one less
-    const Groups groups(n_tiles, ring_units);
-    const u32 widest = groups.size(0);
-    const u32 lookahead = ring_units / widest;  // passes
-    const u32 ring = base + static_cast<u32>(sizeof(Shared<kTokens>)) + warp * ring_units * kUnitBytes;
-    Passes ahead(groups, my_rounds);
-    for (u32 i = 0; i < lookahead; ++i, ahead.next()) {
-      const Source from = source(ahead);
-      for (u32 tile = 0; tile < widest; tile += S::kUnits) {
-        from.template start<S::kUnits>(tile, ring + (i * widest + tile) * kUnitBytes, lane);
-      }
-    }
-    wait_for_predecessors();
-
-    const int first_row = blockIdx.y * kNvfp4GemvRows;
+    const int n_rounds = (p.n_pairs + kWarps - 1) / kWarps;
+    const Groups groups(n_tiles);
+    Place<kTokens, kWarps> place(base, warp * S::kSlotBytes);
+    const u32 end = place.loaded + stages * 8;
+    const u32 sums = kTokens == 1 ? one_row_offset(lane) : lane * 8;
+    const int first_row = blockIdx.y * kTokens;
     Activations<kTokens> next = {};
-    if (my_rounds > 0) next.load(p, first_row, warp, lane / 4, lane % 4);
-    Published sums(base, warp, lane);
+    wait_for_predecessors();
+    if (warp < p.n_pairs) next.load(p, first_row, warp, lane / 4, lane % 4);
     for (u32 group = 0, first = 0; group < groups.n; first += groups.size(group++)) {
-      const int group_tiles = groups.size(group);
-      const u32 steps = (group_tiles + S::kUnits - 1) / S::kUnits;
-      const u32 ring_end = ring + lookahead * group_tiles * kUnitBytes;
-      u32 slot = ring;  // where there is a second group, a pass has gone once around
-      for (u32 round = 0; round < my_rounds; ++round, ahead.next()) {
+      const u32 group_tiles = groups.size(group);
+      for (int round = 0; round < n_rounds; ++round) {
         const Activations<kTokens> x = next;
-        const u32 following = round + 1 < my_rounds ? round + 1 : 0;
-        if (my_rounds > 1) next.load(p, first_row, following * kWarps + warp, lane / 4, lane % 4);
+        const int following = (round + 1 < n_rounds ? round + 1 : 0) * kWarps + warp;
+        if (n_rounds > 1 && following < p.n_pairs) next.load(p, first_row, following, lane / 4, lane % 4);
         OneRow one_row;
         if constexpr (kTokens == 1) one_row.set(x.pieces[0], lane / 4);
-        const Source from = source(ahead);
-        int tile = 0;
-        for (; tile + S::kUnits <= group_tiles; tile += S::kUnits) {
-          step<S::kUnits, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
-          slot += S::kUnits * kUnitBytes;
-          sums.next();
+        constexpr int kUnits = kMixed ? 1 : S::kUnits;
+        u32 tile = 0;
+        if (round * kWarps + warp < p.n_pairs) {
+          for (; tile + kUnits <= group_tiles; tile += kUnits) {
+            step<kUnits, kMixed>(x, one_row, shared.is_exact + first + tile, sums, end, place);
+          }
+          if (tile < group_tiles) step<1, kMixed>(x, one_row, shared.is_exact + first + tile, sums, end, place);
+        } else {  // the others wait for this warp all the same
+          for (; tile < group_tiles; ++tile) {
+            barrier_wait(place.loaded, place.parity);
+            __syncwarp();
+            if (lane == 0) barrier_arrive(place.summed());
+            place.next(end, stages);
+          }
         }
-        if (tile < group_tiles) {
-          step<1, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
-          slot += kUnitBytes;
-          sums.next();
-        }
-        if (slot == ring_end) slot = ring;
-      }
-      for (u32 idle = my_rounds * steps; idle < n_rounds * steps; ++idle) {
-        sums.claim();
-        __syncwarp();
-        sums.publish(lane);
-        sums.next();
       }
     }
   }

@@ -14,6 +14,7 @@ struct Segment {
   int out_stride;
   int n_out;
   int n_tiles;
+  int n_exact_tiles;
   float g;  // tensor_scale * 2^-10
 };
 
@@ -31,6 +32,7 @@ struct Device {
   int n_multiprocessors = 0;
   int capability = 0;    // 90 for 9.0
   int shared_bytes = 0;  // that a block of threads may have
+  int multiprocessor_shared_bytes = 0;
 };
 cudaError_t current_device(Device* device);
 

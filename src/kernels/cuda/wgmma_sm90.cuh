@@ -13,25 +13,12 @@ namespace nibble::kernels::cuda::nvfp4 {
 __device__ inline void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// Shared memory written by ordinary stores, for the tensor core and TMA to read.
-__device__ inline void fence_async_proxy() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-// Arrives, and lets the phase wait for so many bytes more.
-__device__ inline void barrier_expect(u32 barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
 __device__ inline void copy_tensor(u32 shared, const CUtensorMap* map, int x, int y, u32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
           "r"(shared),
       "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
-}
-__device__ inline void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
-               "l"(global), "r"(bytes), "r"(barrier)
-               : "memory");
 }
 __device__ inline void named_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
