@@ -84,7 +84,8 @@ cudaError_t launch(const Problem& p, const Device& device, int blocks_per_multip
       cudaFuncSetAttribute(gemv_kernel<kTokens, kWarps>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   // Passes over the weights for groups of rows run side by side, so that memory is read once.
-  const int passes = (p.n_rows + kTokens - 1) / kTokens;
+  constexpr int kPassRows = Shape<kTokens, kWarps>::kPassRows;
+  const int passes = (p.n_rows + kPassRows - 1) / kPassRows;
   const int blocks = std::max(1, blocks_per_multiprocessor * device.n_multiprocessors / passes);
   const int grid = std::max(std::min(n_tiles, blocks), (n_tiles + kMaxTiles - 1) / kMaxTiles);
   cudaLaunchConfig_t config = {};

@@ -66,7 +66,7 @@ struct Chain {
   u32 stages;
 
   __device__ void load_factors(int round, float (&d)[kFactors]) const {
-    const int first_row = blockIdx.y * kTokens;
+    const int first_row = blockIdx.y * S::kPassRows;
 #pragma unroll
     for (int i = 0; i < kFactors; ++i) {
       const int index = i * kWarp + lane, row = first_row + index % kTokens;
@@ -134,7 +134,7 @@ struct Chain {
     const Segment& segment = p.segments[shared.segment[tile]];
     const int row = shared.tile[tile] * kTileRows + tile_row(kTokens == 1 ? lane % kTileRows : lane / 2);
     if (row >= segment.n_out || (kTokens == 1 && lane >= kTileRows)) return;
-    const int first = blockIdx.y * kTokens;
+    const int first = blockIdx.y * S::kPassRows;
     const float bias = segment.bias != nullptr ? segment.bias[row] : 0.0f;
     const auto put = [&](int token, float value) {
       if (token >= p.n_rows) return;

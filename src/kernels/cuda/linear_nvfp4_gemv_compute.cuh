@@ -73,13 +73,20 @@ __device__ inline Words load_words(u32 unit, int lane) {
 // One row: sums of both blocks of a pair to sums[m][block]. kExact adds groups in f64, exact for any scales.
 template <bool kExact>
 __device__ inline void multiply_one_row(const Words& words, const OneRow& x, u32 sums, int lane) {
-  float d[4] = {};
+  float blocks[2][4] = {};
 #pragma unroll
-  for (int step = 0; step < 8; ++step) {
-    u32 a[4];
-    decode(words.w[step / 4][step % 4], a);
-    mma(d, a, x.b[step / 4][step % 4][0], x.b[step / 4][step % 4][1]);
+  for (int step = 0; step < 4; ++step) {
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      u32 a[4];
+      decode(words.w[block][step], a);
+      mma(blocks[block], a, x.b[block][step][0], x.b[block][step][1]);
+    }
   }
+  // Columns 0-3 are groups of the first block, which alone is not zero there; the others are of the second.
+  float d[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) d[i] = (lane & 2) == 0 ? blocks[0][i] : blocks[1][i];
   // Lane `quad` has groups 2 * quad and 2 * quad + 1 of two rows. Neighbours swap, so that each ends with one row.
   using Sum = std::conditional_t<kExact, double, float>;
   const u32 scales = words.scales.x;
@@ -225,7 +232,7 @@ struct Compute {
     Place<kTokens, kWarps> place(base, warp * S::kSlotBytes);
     const u32 end = place.loaded + stages * 8;
     const u32 sums = kTokens == 1 ? one_row_offset(lane) : lane * 8;
-    const int first_row = blockIdx.y * kTokens;
+    const int first_row = blockIdx.y * S::kPassRows;
     Activations<kTokens> next = {};
     wait_for_predecessors();
     if (warp < p.n_pairs) next.load(p, first_row, warp, lane / 4, lane % 4);

@@ -15,7 +15,8 @@ constexpr int kMaxStages = 12;   // of the ring
 template <int kTokens, int kWarps>
 struct Shape {
   static constexpr int kColumnTiles = kTokens == 16 ? 2 : 1;
-  static constexpr int kUnits = kTokens == 1 ? 2 : 1;   // that a warp multiplies at a time
+  static constexpr int kPassRows = kTokens == 8 ? 8 : kNvfp4GemvRows;  // from one blockIdx.y to the next
+  static constexpr int kUnits = kTokens == 1 ? 2 : 1;                  // that a warp multiplies at a time
   static constexpr int kChains = kTokens == 1 ? 2 : 4;  // warps that run the fma per block; each has its tiles
   static constexpr int kThreads = (kWarps + kChains + 1) * kWarp;
   // The second one prefetches for the next launch, or computes for this one.
