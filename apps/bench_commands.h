@@ -9,5 +9,6 @@ Command add_bench_op(CLI::App& bench);
 Command add_bench_decode(CLI::App& bench);
 Command add_bench_prefill(CLI::App& bench);
 Command add_bench_load(CLI::App& bench);
+Command add_bench_soak(CLI::App& bench);
 
 }  // namespace nibble::apps

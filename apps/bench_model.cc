@@ -6,6 +6,7 @@
 #include "apps/bench_commands.h"
 #include "apps/console.h"
 #include "apps/model_flags.h"
+#include "apps/usage.h"
 #include "base/machine.h"
 #include "measure/model_bench.h"
 
@@ -30,15 +31,6 @@ struct BenchFlags {
   std::string output;
 };
 
-measure::Subject subject_of(const ModelFlags& flags) {
-  return {.model = flags.model,
-          .backend = flags.backend,
-          .isa = flags.isa,
-          .n_threads = flags.n_threads,
-          .contract = flags.contract,
-          .prefill_chunk = flags.prefill_chunk};
-}
-
 // The other side, or null.
 Result<std::unique_ptr<measure::Contender>> make_peer(const BenchFlags& flags, const measure::Task& task) {
   if (!flags.vs_command.empty()) return measure::make_command_contender(flags.vs_command);
@@ -48,7 +40,7 @@ Result<std::unique_ptr<measure::Contender>> make_peer(const BenchFlags& flags, c
     return measure::make_llama_contender(llama, task);
   }
   if (flags.vs.empty()) return std::unique_ptr<measure::Contender>();
-  NIBBLE_ASSIGN(const measure::Subject other, measure::with_settings(subject_of(flags.model), flags.vs));
+  NIBBLE_ASSIGN(const measure::Subject other, measure::with_settings(flags.model.subject(), flags.vs));
   return measure::make_nibble_contender(other, task);
 }
 
@@ -74,7 +66,7 @@ void print(const Json& json) {
 Result<int> bench(const BenchFlags& flags, Work work) {
   NIBBLE_ASSIGN(const measure::Task task,
                 measure::make_task(work, flags.model.model, flags.text, flags.prefix, flags.n_tokens));
-  NIBBLE_ASSIGN(const auto a, measure::make_nibble_contender(subject_of(flags.model), task));
+  NIBBLE_ASSIGN(const auto a, measure::make_nibble_contender(flags.model.subject(), task));
   if (flags.one) {
     for (int i = 0; i < flags.options.warmups; ++i) NIBBLE_TRY(a->run());
     NIBBLE_ASSIGN(const measure::Sample sample, a->run());
@@ -90,18 +82,17 @@ Result<int> bench(const BenchFlags& flags, Work work) {
 }
 
 void add_peers(CLI::App& command, BenchFlags& flags, Work work) {
-  CLI::Option* vs = command.add_option("--vs", flags.vs,
-                                       "The same with other settings: KEY=VALUE,... of model backend isa threads "
-                                       "contract chunk");
+  CLI::Option* vs = add_settings(command, "--vs", flags.vs,
+                                 "The same with other settings, of model backend isa threads contract chunk");
   CLI::Option* other = command.add_option(
       "--vs-command", flags.vs_command,
       "A command run once a sample: its last line {\"seconds\": ...} counts, else its time from start to end");
   other->excludes(vs);
   if (work == Work::kLoad) return;
-  CLI::Option* against = command.add_option("--against", flags.against, "llama.cpp, on a GGUF of the same model")
-                             ->check(CLI::IsMember({"llama.cpp"}))
-                             ->excludes(vs)
-                             ->excludes(other);
+  CLI::Option* against =
+      add_choice(command, "--against", flags.against, {"llama.cpp"}, "llama.cpp, on a GGUF of the same model")
+          ->excludes(vs)
+          ->excludes(other);
   CLI::Option* model = command.add_option("--against-model", flags.llama.model, "That GGUF")->needs(against);
   against->needs(model);
   command.add_option("--python", flags.llama.python, "A Python with llama-cpp-python")
@@ -116,30 +107,20 @@ Command add_work(CLI::App& bench_command, Work work, const char* about) {
   auto flags = std::make_shared<BenchFlags>();
   flags->model.add_model(*command);
   flags->model.add_machine(*command);
-  command->add_option("--contract", flags->model.contract,
-                      "Arithmetic to run in, instead of the one the file declares");
-  command->add_option("--chunk", flags->model.prefill_chunk, "Tokens of a prefill step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  flags->model.add_contract(*command, work != Work::kLoad);
+  add_number(*command, "--chunk", flags->model.prefill_chunk, "Tokens of a prefill step", 1);
   if (work != Work::kLoad) {
     flags->n_tokens = work == Work::kDecode ? 64 : 512;
-    command->add_option("-n", flags->n_tokens, "Tokens that are timed")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
+    add_number(*command, "-n,--n-tokens", flags->n_tokens, "Tokens that are timed", 1);
     command->add_option("-f,--file", flags->text, "Text to take them from (default: seeded ids)");
   }
   if (work == Work::kDecode) {
-    command->add_option("--prefix", flags->prefix, "Tokens in the cache before the clock starts")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
+    add_number(*command, "--prefix", flags->prefix, "Tokens in the cache before the clock starts", 1);
   }
   add_peers(*command, *flags, work);
-  command->add_option("--repetitions", flags->options.repetitions, "Samples that count, of each side")
-      ->check(CLI::Range(static_cast<int>(measure::kMinPairs), 10000))
-      ->capture_default_str();
-  command->add_option("--warmups", flags->options.warmups, "Samples before them")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+  add_number(*command, "--repetitions", flags->options.repetitions, "Samples that count, of each side",
+             static_cast<int>(measure::kMinPairs), 10000);
+  add_number(*command, "--warmups", flags->options.warmups, "Samples before them", 1, 100);
   command->add_flag("--one", flags->one, "One sample as a line of JSON on stdout, for --vs-command of another build");
   command->add_flag("--json", flags->json, "The receipt on stdout");
   command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");

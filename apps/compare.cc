@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/quality_flags.h"
+#include "apps/usage.h"
 
 namespace nibble::apps {
 namespace {
@@ -64,12 +65,12 @@ Command add_compare(CLI::App& app) {
   command->add_option("A", flags->models[0], "The reference: a .gguf file")->required();
   command->add_option("B", flags->models[1], "What is held against it: a .gguf file of the same model")->required();
   const std::string keys = ": KEY=VALUE,... of contract (float: float arithmetic), backend, isa, threads, chunk";
-  command->add_option("--a", flags->settings[0], "How A runs" + keys);
-  command->add_option("--b", flags->settings[1], "How B runs" + keys);
+  add_settings(*command, "--a", flags->settings[0], "How A runs" + keys);
+  add_settings(*command, "--b", flags->settings[1], "How B runs" + keys);
   flags->quality.add(*command);
-  command->add_option("--max-kl", flags->quality.max_kl, "Gate: mean KL of every class at most this, in nats");
-  command->add_option("--min-top1", flags->quality.min_top1,
-                      "Gate: share of the same first choice, 0..1, at least this");
+  add_number(*command, "--max-kl", flags->quality.max_kl, "Gate: mean KL of every class at most this, in nats", 0.0);
+  add_number(*command, "--min-top1", flags->quality.min_top1, "Gate: share of the same first choice at least this", 0.0,
+             1.0);
   return [flags] {
     const Result<int> status = compare(*flags);
     return status.ok() ? *status : fail(status.error());

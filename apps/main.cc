@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return apps::wrong_usage(app, error);
   } catch (const apps::BadUsage& error) {
-    return apps::wrong_usage(*app.get_subcommands().front(), error.error());
+    return apps::wrong_usage(apps::chosen_command(app), error.error());
   }
   try {
     for (const auto& [subcommand, command] : commands) {

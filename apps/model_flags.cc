@@ -1,5 +1,9 @@
 #include "apps/model_flags.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -8,28 +12,105 @@
 #include "kernels/registry.h"
 
 namespace nibble::apps {
+namespace {
+
+constexpr const char* kFloat = "float";
+
+bool is_one_of(const std::vector<std::string>& choices, const std::string& value) {
+  return std::ranges::find(choices, value) != choices.end();
+}
+
+}  // namespace
+
+std::vector<std::string> backend_choices() {
+  std::vector<std::string> names = {"auto"};
+  for (const kernels::BackendState& known : kernels::backend_states()) names.emplace_back(known.name);
+  return names;
+}
+
+std::vector<std::string> isa_choices() {
+  std::vector<std::string> names = {"auto"};
+  for (const std::string_view known : kernels::isa_names()) names.emplace_back(known);
+  return names;
+}
+
+namespace {
+
+std::vector<std::string> contract_choices(bool with_float) {
+  std::vector<std::string> ids;
+  for (const Contract contract : kContracts) ids.emplace_back(contract_name(contract));
+  if (with_float) ids.emplace_back(kFloat);
+  return ids;
+}
+
+// What is wrong with how a subject is to run, whatever the model.
+std::optional<Error> fault_of(const measure::Subject& subject) {
+  const auto refused = [](const char* key, const std::string& value, const std::vector<std::string>& choices) {
+    return Error{.message = fmt::format("{} cannot be '{}'", key, value),
+                 .found = value,
+                 .expected = fmt::format("one of: {}", fmt::join(choices, ", "))};
+  };
+  const std::vector<std::string> contracts = contract_choices(true);
+  if (!is_one_of(backend_choices(), subject.backend)) return refused("backend", subject.backend, backend_choices());
+  if (!is_one_of(isa_choices(), subject.isa)) return refused("isa", subject.isa, isa_choices());
+  if (!subject.contract.empty() && !is_one_of(contracts, subject.contract)) {
+    return refused("contract", subject.contract, contracts);
+  }
+  if (subject.isa != "auto" && subject.backend != "auto" && subject.backend != "cpu") {
+    return Error{.message = fmt::format("backend '{}' has no instruction sets to choose", subject.backend),
+                 .found = fmt::format("backend {}, isa {}", subject.backend, subject.isa),
+                 .expected = "an instruction set with the backend cpu, or none"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+CLI::Option* add_settings(CLI::App& command, const std::string& flag, std::string& settings,
+                          const std::string& description) {
+  const auto take = [&settings, flag](const std::string& text) {
+    const Result<measure::Subject> subject = measure::with_settings({}, text);
+    std::optional<Error> fault = subject.ok() ? fault_of(*subject) : subject.error();
+    if (fault) {
+      fault->message = flag + ": " + fault->message;
+      throw BadUsage(std::move(*fault));
+    }
+    settings = text;
+  };
+  return command.add_option_function<std::string>(flag, take, description)->type_name("KEY=VALUE,...");
+}
 
 void ModelFlags::add_model(CLI::App& command) {
   command.add_option("MODEL", model, "A .gguf file; of a split model the first part")->required();
 }
 
 void ModelFlags::add_machine(CLI::App& command) {
-  std::vector<std::string> backends = {"auto"};
-  for (const kernels::BackendState& known : kernels::backend_states()) backends.emplace_back(known.name);
-  std::vector<std::string> isas = {"auto"};
-  for (const std::string_view known : kernels::isa_names()) isas.emplace_back(known);
-  add_choice(command, "--backend", backend, std::move(backends),
-             "auto, cpu or reference (the contract as plain loops, slow)");
-  add_choice(command, "--isa", isa, std::move(isas),
-             "Instruction set of the cpu backend: auto, scalar, avx2, avx512 or neon");
+  add_backend(command);
   add_threads(command, n_threads);
 }
 
+void ModelFlags::add_backend(CLI::App& command) {
+  add_choice(
+      command, "--backend", backend, backend_choices(),
+      in_words(backend_choices()) + "; auto is the first that works here, reference the contract as plain loops");
+  add_choice(command, "--isa", isa, isa_choices(), "Instruction set of the cpu backend: " + in_words(isa_choices()));
+  command.parse_complete_callback([this] {
+    if (auto fault = fault_of(subject())) throw BadUsage(std::move(*fault));
+  });
+}
+
+void ModelFlags::add_contract(CLI::App& command, bool with_float) {
+  const std::vector<std::string> choices = contract_choices(with_float);
+  add_choice(command, "--contract", contract, choices,
+             "Arithmetic to run in, instead of the one the file declares: " + in_words(choices) +
+                 (with_float ? " (float arithmetic, any GGUF)" : ""));
+}
+
 void ModelFlags::add_session(CLI::App& command) {
-  add_choice(command, "--contract", contract, {"nc1", "nk1", "nc1-f16"},
-             "Arithmetic to run in, instead of the one the file declares: nc1 or nk1");
-  add_choice(command, "--lane", lane, {"nvfp4", "kquant"},
-             "Refuse a file whose weights are of another lane; without it the file decides");
+  add_contract(command);
+  const std::vector<std::string> lanes = {"nvfp4", "kquant"};
+  add_choice(command, "--lane", lane, lanes,
+             in_words(lanes) + ": refuse a file whose weights are of the other lane; without it the file decides");
   add_cache(command, "Positions of the cache; 0: the model's context, at most 8192");
 }
 
@@ -41,6 +122,15 @@ void ModelFlags::add_cache(CLI::App& command, const std::string& about_ctx) {
 
 void add_threads(CLI::App& command, int& n_threads) {
   add_number(command, "--threads", n_threads, "Threads; 0: one per core this process may use", 0, 1024);
+}
+
+measure::Subject ModelFlags::subject() const {
+  return {.model = model,
+          .backend = backend,
+          .isa = isa,
+          .n_threads = n_threads,
+          .contract = contract,
+          .prefill_chunk = prefill_chunk};
 }
 
 engine::LoadOptions ModelFlags::load_options() const {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/loaded_model.h"
 #include "engine/session.h"
+#include "measure/subject.h"
 
 namespace nibble::apps {
 
@@ -19,15 +22,26 @@ struct ModelFlags {
   int n_ctx = 0;
   int prefill_chunk = engine::SessionOptions{}.prefill_chunk;
 
-  void add_model(CLI::App& command);                                // the positional MODEL
-  void add_machine(CLI::App& command);                              // --backend --isa --threads
+  void add_model(CLI::App& command);    // the positional MODEL
+  void add_machine(CLI::App& command);  // --backend --isa --threads
+  void add_backend(CLI::App& command);  // --backend --isa
+  // --contract; with `with_float` also float arithmetic, which takes any GGUF.
+  void add_contract(CLI::App& command, bool with_float = false);
   void add_session(CLI::App& command);                              // --contract --lane --ctx --chunk
   void add_cache(CLI::App& command, const std::string& about_ctx);  // --ctx --chunk
 
+  measure::Subject subject() const;
   engine::LoadOptions load_options() const;
   engine::SessionOptions session_options() const { return {.n_ctx = n_ctx, .prefill_chunk = prefill_chunk}; }
 };
 
 void add_threads(CLI::App& command, int& n_threads);
+
+// What --backend and --isa take.
+std::vector<std::string> backend_choices();
+std::vector<std::string> isa_choices();
+// KEY=VALUE,... of measure::with_settings, checked as far as no file is needed.
+CLI::Option* add_settings(CLI::App& command, const std::string& flag, std::string& settings,
+                          const std::string& description);
 
 }  // namespace nibble::apps

@@ -25,12 +25,7 @@ void print_row(const std::string& name, const Json& row) {
 
 Result<int> ppl(const PplFlags& flags) {
   NIBBLE_ASSIGN(const auto texts, measure::read_classes(flags.quality.texts));
-  NIBBLE_ASSIGN(measure::OpenSubject subject, measure::open_subject({.model = flags.model.model,
-                                                                     .backend = flags.model.backend,
-                                                                     .isa = flags.model.isa,
-                                                                     .n_threads = flags.model.n_threads,
-                                                                     .contract = flags.model.contract,
-                                                                     .prefill_chunk = flags.model.prefill_chunk}));
+  NIBBLE_ASSIGN(measure::OpenSubject subject, measure::open_subject(flags.model.subject()));
   NIBBLE_ASSIGN(Json receipt, measure::measure_perplexity(subject, texts, flags.quality.options, token_progress()));
   if (!flags.quality.json) {
     for (const auto& [name, row] : receipt["classes"].items()) print_row(name, row);
@@ -48,8 +43,7 @@ Command add_ppl(CLI::App& app) {
   auto flags = std::make_shared<PplFlags>();
   flags->model.add_model(*command);
   flags->model.add_machine(*command);
-  command->add_option("--contract", flags->model.contract,
-                      "Arithmetic to run in, instead of the one the file declares; float: float arithmetic, any GGUF");
+  flags->model.add_contract(*command, true);
   flags->quality.add(*command);
   return [flags] {
     const Result<int> status = ppl(*flags);

@@ -27,6 +27,12 @@ Status check_same(const std::string& what, const std::string& recorded, const st
 
 Result<int> replay(const ReplayFlags& flags) {
   NIBBLE_ASSIGN(const engine::Receipt receipt, engine::read_receipt(flags.receipt));
+  if (receipt.completion.position_digests.empty()) {
+    return Error{.message = "the receipt records no logits, so there is nothing to compare",
+                 .file = flags.receipt,
+                 .found = fmt::format("{} tokens and no digest", receipt.completion.tokens.size()),
+                 .expected = "a run of one token or more, or one with --digest-prompt"};
+  }
   engine::LoadOptions options = flags.model.load_options();
   options.contract = receipt.contract;
   options.lane = receipt.lane;

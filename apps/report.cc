@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/usage.h"
 #include "base/machine.h"
 #include "base/thread_pool.h"
 
@@ -21,6 +22,7 @@ struct ReportFlags {
   std::string quality;
   std::string speed;
   std::string output;
+  std::string svg;
 };
 
 Result<std::unique_ptr<Json>> read_receipt(const std::string& path) {
@@ -29,6 +31,16 @@ Result<std::unique_ptr<Json>> read_receipt(const std::string& path) {
   auto json = std::make_unique<Json>(Json::parse(text, nullptr, false));
   if (json->is_discarded()) return Error{.message = "not JSON", .file = path, .expected = "a receipt"};
   return json;
+}
+
+Result<int> write_pictures(const measure::ReportParts& parts, const std::string& prefix) {
+  NIBBLE_ASSIGN(const auto pictures, measure::report_pictures(parts));
+  for (const measure::Picture& picture : pictures) {
+    const std::string path = fmt::format("{}_{}.svg", prefix, picture.name), svg = measure::standalone(picture);
+    NIBBLE_TRY(measure::write_text(svg, path));
+    say("{}: {}\n", path, human_bytes(svg.size()));
+  }
+  return 0;
 }
 
 Result<int> report(const ReportFlags& flags) {
@@ -42,14 +54,17 @@ Result<int> report(const ReportFlags& flags) {
   NIBBLE_ASSIGN(const auto quality, read_receipt(flags.quality));
   NIBBLE_ASSIGN(const auto speed, read_receipt(flags.speed));
   NIBBLE_ASSIGN(const auto tensors, measure::tensor_errors(source.get(), quantized, pool));
-  NIBBLE_ASSIGN(const std::string page, measure::render_report({.title = flags.model.substr(flags.model.rfind('/') + 1),
-                                                                .tensors = tensors,
-                                                                .has_source = source != nullptr,
-                                                                .quality = quality.get(),
-                                                                .speed = speed.get()}));
-  NIBBLE_TRY(measure::write_text(page, flags.output));
-  say("{}: {} NVFP4 tensors, {}\n", flags.output, tensors.size(), human_bytes(page.size()));
-  return 0;
+  const measure::ReportParts parts = {.title = flags.model.substr(flags.model.rfind('/') + 1),
+                                      .tensors = tensors,
+                                      .has_source = source != nullptr,
+                                      .quality = quality.get(),
+                                      .speed = speed.get()};
+  if (!flags.output.empty()) {
+    NIBBLE_ASSIGN(const std::string page, measure::render_report(parts));
+    NIBBLE_TRY(measure::write_text(page, flags.output));
+    say("{}: {} NVFP4 tensors, {}\n", flags.output, tensors.size(), human_bytes(page.size()));
+  }
+  return flags.svg.empty() ? 0 : write_pictures(parts, flags.svg);
 }
 
 }  // namespace
@@ -61,8 +76,14 @@ Command add_report(CLI::App& app) {
   command->add_option("--source", flags->source, "The .gguf it was made of: error by layer and tensor");
   command->add_option("--quality", flags->quality, "A receipt of nibble compare");
   command->add_option("--speed", flags->speed, "A receipt of nibble bench op");
-  command->add_option("-o,--output", flags->output, "The page (.html)")->required();
-  return [flags] {
+  command->add_option("-o,--output", flags->output, "The page (.html)");
+  command->add_option("--svg", flags->svg, "Each picture as a file of its own, PREFIX_NAME.svg")->type_name("PREFIX");
+  return [flags, command] {
+    if (flags->output.empty() && flags->svg.empty()) {
+      return wrong_usage(*command, {.message = "nibble report needs a place for its pictures",
+                                    .found = "neither --output nor --svg",
+                                    .expected = "-o PAGE.html, --svg PREFIX, or both"});
+    }
     const Result<int> status = report(*flags);
     return status.ok() ? *status : fail(status.error());
   };

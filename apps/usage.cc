@@ -18,14 +18,15 @@ std::string command_names(const CLI::App& app) {
 }
 
 std::string full_name(const CLI::App& app) {
-  return app.get_parent() == nullptr ? "nibble" : "nibble " + app.get_name();
+  return app.get_parent() == nullptr ? "nibble" : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
 Error unexpected(const CLI::App& command, const std::string& argument) {
   const std::string shown = printable(argument);
-  if (command.get_parent() == nullptr && !argument.starts_with('-')) {
-    return {
-        .message = fmt::format("there is no command '{}'", shown), .found = shown, .expected = command_names(command)};
+  const std::string commands = command_names(command);
+  if (!commands.empty() && !argument.starts_with('-')) {
+    const std::string group = command.get_parent() == nullptr ? "" : command.get_name() + " ";
+    return {.message = fmt::format("there is no command '{}{}'", group, shown), .found = shown, .expected = commands};
   }
   const char* what = argument.starts_with('-') ? "does not know the flag" : "does not expect the argument";
   return {.message = fmt::format("{} {} '{}'", full_name(command), what, shown), .found = shown};
@@ -44,6 +45,9 @@ Error describe(const CLI::App& command, const CLI::ParseError& error, const std:
   const auto is = [&error](CLI::ExitCodes kind) { return error.get_exit_code() == static_cast<int>(kind); };
   const bool is_extra = is(CLI::ExitCodes::ExtrasError) || command.get_parent() == nullptr;
   if (is_extra && !rest.empty()) return unexpected(command, rest.front());
+  if (is(CLI::ExitCodes::RequiredError) && !command_names(command).empty()) {
+    return {.message = full_name(command) + " needs a command", .found = "nothing", .expected = command_names(command)};
+  }
   const CLI::Option* option = option_of(command, error.what());
   if (option == nullptr) return {.message = error.what()};
   const std::string name = option->get_name();
@@ -59,7 +63,18 @@ Error describe(const CLI::App& command, const CLI::ParseError& error, const std:
   return {.message = fmt::format("{} needs a value", name), .found = "nothing", .expected = option->get_description()};
 }
 
+const std::string& choice_or_throw(const std::string& flags, const std::string& text,
+                                   const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  throw BadUsage(bad_value(flags, text, fmt::format("one of: {}", fmt::join(choices, ", "))));
+}
+
 }  // namespace
+
+const CLI::App& chosen_command(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : chosen_command(*chosen.front());
+}
 
 int wrong_usage(const CLI::App& command, Error error) {
   if (error.hint.empty()) error.hint = fmt::format("see {} --help", full_name(command));
@@ -68,10 +83,9 @@ int wrong_usage(const CLI::App& command, Error error) {
 }
 
 int wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> commands = app.get_subcommands();
-  const CLI::App& command = commands.empty() ? app : *commands.front();
+  const CLI::App& command = chosen_command(app);
   const std::vector<std::string> rest = app.remaining(true);
-  if (commands.empty() && rest.empty()) return say("{}", app.help()), 2;  // no arguments at all
+  if (&command == &app && rest.empty()) return say("{}", app.help()), 2;  // no arguments at all
   return wrong_usage(command, describe(command, error, rest));
 }
 
@@ -85,16 +99,32 @@ Error bad_value(const std::string& flags, std::string_view found, std::string ex
           .expected = std::move(expected)};
 }
 
+std::string in_words(const std::vector<std::string>& choices) {
+  std::string words;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    words += (i == 0 ? "" : i + 1 < choices.size() ? ", " : " or ") + choices[i];
+  }
+  return words;
+}
+
 CLI::Option* add_choice(CLI::App& command, const std::string& flags, std::string& value,
                         std::vector<std::string> choices, const std::string& description) {
-  const std::string words = fmt::format("{}", fmt::join(choices, ", "));
-  const auto choose = [&value, flags, choices = std::move(choices), words](const std::string& text) {
-    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-      throw BadUsage(bad_value(flags, text, "one of: " + words));
-    }
-    value = text;
+  const auto choose = [&value, flags, choices = std::move(choices)](const std::string& text) {
+    value = choice_or_throw(flags, text, choices);
   };
   return command.add_option_function<std::string>(flags, choose, description)->type_name("NAME")->default_str(value);
+}
+
+CLI::Option* add_choices(CLI::App& command, const std::string& flags, std::vector<std::string>& values,
+                         std::vector<std::string> choices, const std::string& description) {
+  const auto choose = [&values, flags, choices = std::move(choices)](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const std::string& text : texts) values.push_back(choice_or_throw(flags, text, choices));
+  };
+  auto* option = command.add_option_function<std::vector<std::string>>(flags, choose, description)
+                     ->delimiter(',')
+                     ->type_name("NAME,...");
+  return values.empty() ? option : option->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 
 CLI::Option* add_text(CLI::App& command, const std::string& flags, std::string& value, const std::string& description) {

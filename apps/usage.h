@@ -9,6 +9,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -29,6 +30,8 @@ class BadUsage : public std::exception {
   Error error_;
 };
 
+// The command that the arguments chose, "bench op" for example; `app` where they chose none.
+const CLI::App& chosen_command(const CLI::App& app);
 // Prints the error and where help is; returns 2.
 int wrong_usage(const CLI::App& command, Error error);
 // What CLI11 found wrong with the arguments of `app`, in our words; returns 2.
@@ -48,31 +51,66 @@ bool parse_number(std::string_view text, T& value) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size();
 }
 
-// "a whole number from 0 to 1024", "a number"
+// "a whole number from 0 to 1024", "a number from 0 to 1"
 template <typename T>
 std::string range_in_words(T least, T most) {
-  if constexpr (std::is_floating_point_v<T>) return "a number";
-  return fmt::format("a whole number from {} to {}", least, most);
+  return fmt::format("{} from {} to {}", std::is_floating_point_v<T> ? "a number" : "a whole number", least, most);
+}
+
+template <typename T>
+T number_or_throw(const std::string& flags, std::string_view text, T least, T most) {
+  T parsed{};
+  if (!parse_number(text, parsed) || parsed < least || parsed > most) {
+    throw BadUsage(bad_value(flags, text, range_in_words(least, most)));
+  }
+  return parsed;
 }
 
 template <typename T>
 CLI::Option* add_number(CLI::App& command, const std::string& flags, T& value, const std::string& description,
                         T least = std::numeric_limits<T>::lowest(), T most = std::numeric_limits<T>::max()) {
   const auto parse = [&value, flags, least, most](const std::string& text) {
-    T parsed{};
-    if (!parse_number(text, parsed) || parsed < least || parsed > most) {
-      throw BadUsage(bad_value(flags, text, range_in_words(least, most)));
-    }
-    value = parsed;
+    value = number_or_throw(flags, text, least, most);
   };
   return command.add_option_function<std::string>(flags, parse, description)
       ->type_name(std::is_floating_point_v<T> ? "NUMBER" : "N")
       ->default_str(fmt::format("{}", value));
 }
 
+// A number that may be left out.
+template <typename T>
+CLI::Option* add_number(CLI::App& command, const std::string& flags, std::optional<T>& value,
+                        const std::string& description, T least = std::numeric_limits<T>::lowest(),
+                        T most = std::numeric_limits<T>::max()) {
+  const auto parse = [&value, flags, least, most](const std::string& text) {
+    value = number_or_throw(flags, text, least, most);
+  };
+  return command.add_option_function<std::string>(flags, parse, description)
+      ->type_name(std::is_floating_point_v<T> ? "NUMBER" : "N");
+}
+
+// Several, with commas between them.
+template <typename T>
+CLI::Option* add_numbers(CLI::App& command, const std::string& flags, std::vector<T>& values,
+                         const std::string& description, T least, T most) {
+  const auto parse = [&values, flags, least, most](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const std::string& text : texts) values.push_back(number_or_throw(flags, text, least, most));
+  };
+  auto* option = command.add_option_function<std::vector<std::string>>(flags, parse, description)
+                     ->delimiter(',')
+                     ->type_name("N,...");
+  return values.empty() ? option : option->default_str(fmt::format("{}", fmt::join(values, ",")));
+}
+
 // One of `choices`, spelled as they are.
 CLI::Option* add_choice(CLI::App& command, const std::string& flags, std::string& value,
                         std::vector<std::string> choices, const std::string& description);
+// Several of them, with commas between them.
+CLI::Option* add_choices(CLI::App& command, const std::string& flags, std::vector<std::string>& values,
+                         std::vector<std::string> choices, const std::string& description);
+// "auto, cpu or reference"
+std::string in_words(const std::vector<std::string>& choices);
 // Text that must be valid UTF-8.
 CLI::Option* add_text(CLI::App& command, const std::string& flags, std::string& value, const std::string& description);
 

@@ -47,10 +47,6 @@ int verify(const VerifyFlags& flags) {
   } else if (report.ok()) {
     write_out(fmt::format("OK: {} tensors, {} checked, lane {}, contract {}\n", report.n_tensors,
                           human_bytes(report.n_bytes), lane_name(*report.lane), contract_name(*report.contract)));
-    if (*report.contract == Contract::kNc1F16) {
-      say("note: no backend of this version runs contract nc1-f16; 'nibble run --contract nc1' runs the file's "
-          "weights\n");
-    }
   } else {
     for (const Error& fault : report.faults) say("fault: {}\n", fault.to_string());
     say("{}: {} fault{}\n", flags.model, report.faults.size(), report.faults.size() == 1 ? "" : "s");

@@ -9,32 +9,36 @@ cd "$ROOT"
 
 usage() {
   cat <<TEXT
-usage: scripts/gpu_check.sh [--bundle DIR] [--out DIR] [MODEL.gguf]
-       scripts/gpu_check.sh --prepare DIR [MODEL.gguf]
+usage: scripts/gpu_check.sh [--bundle DIR] [--out DIR] [--without PART]... [MODEL.gguf...]
+       scripts/gpu_check.sh --prepare DIR [MODEL.gguf...]
 
-  MODEL.gguf     an NVFP4 model for the digest of a fixed run; without it, or a model in the bundle, that part is not run
-  --bundle DIR   libraries and model that --prepare made
-  --out DIR      logs and receipts (default: build/gpu_check/out)
-  --prepare DIR  on a Debian machine with the packages of scripts/install_deps.sh: copies headers and libraries to DIR, and
-                 the model compressed in pieces of 40 MB (DIR/model.xz.*), each small enough for a machine that is reached
-                 by small transfers only. Pieces may arrive one by one; --bundle joins them: cat model.xz.* | xz -d.
+  MODEL.gguf      NVFP4 models for the digest of a fixed run, besides two layers of the shape of Llama 3 8B with random
+                  weights, which are made here
+  --bundle DIR    libraries and models that --prepare made
+  --out DIR       logs and receipts (default: build/gpu_check/out)
+  --without PART  leaves out build (programs are there already), tests, equality, sanitizer or benchmark
+  --prepare DIR   on a Debian machine with the packages of scripts/install_deps.sh: copies headers and libraries to DIR, and
+                  the models compressed in pieces of 50 MB (DIR/NAME.gguf.xz.00, .01, ...), each small enough for a machine
+                  that is reached by small transfers only. Pieces may arrive one by one; --bundle joins them:
+                  cat NAME.gguf.xz.* | xz -d. tools/cut_model makes a large model small.
 TEXT
 }
 
-BUNDLE='' OUT=build/gpu_check/out PREPARE='' MODEL=''
+BUNDLE='' OUT=build/gpu_check/out PREPARE='' MODELS=() WITHOUT=' '
 while [ $# -gt 0 ]; do
   case $1 in
     --bundle) BUNDLE=$(cd "$2" && pwd) && shift ;;
     --out) OUT=$2 && shift ;;
     --prepare) PREPARE=$2 && shift ;;
+    --without) WITHOUT+="$2 " && shift ;;
     -h | --help) usage && exit 0 ;;
     -*) usage >&2 && exit 2 ;;
-    *) MODEL=$1 ;;
+    *) MODELS+=("$1") ;;
   esac
   shift
 done
 
-PIECE_BYTES=40000000
+PIECE_BYTES=50000000
 BUNDLED_PACKAGES=(libfmt-dev libfmt9 libpcre2-dev libpcre2-8-0 libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libssl-dev libssl3)
 # Of those packages: headers, CMake's descriptions, and the libraries that nibble links.
@@ -47,14 +51,15 @@ prepare() {
   [ "${#files[@]}" -gt 100 ] || die "the packages are not installed" "run scripts/install_deps.sh"
   tar -cJf "$PREPARE/libraries.tar.xz" -C / "${files[@]#/}"
   git rev-parse --short=12 HEAD >"$PREPARE/commit"
-  if [ -n "$MODEL" ]; then
-    rm -f "$PREPARE"/model.xz.*
-    xz -T0 -1 -c "$MODEL" | split -b "$PIECE_BYTES" -d - "$PREPARE/model.xz."
-  fi
+  local model
+  for model in "${MODELS[@]}"; do
+    rm -f "$PREPARE/${model##*/}".xz.*
+    xz -T0 -1 -c "$model" | split -b "$PIECE_BYTES" -d - "$PREPARE/${model##*/}.xz."
+  done
   ls -l "$PREPARE"
 }
 
-# Sets CMAKE_ARGS, and MODEL if the bundle has one.
+# Sets CMAKE_ARGS, and MODELS if the bundle has some.
 CMAKE_ARGS=()
 unpack_bundle() {
   local place=$PWD/build/gpu_check/bundle
@@ -64,10 +69,12 @@ unpack_bundle() {
   export NIBBLE_COMMIT # for receipts, where the sources came without their repository
   CMAKE_ARGS+=("-DCMAKE_PREFIX_PATH=$place/usr" "-DOPENSSL_ROOT_DIR=$place/usr" -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu
     "-DCMAKE_CXX_FLAGS=-isystem $place/usr/include/x86_64-linux-gnu" "-DCMAKE_BUILD_RPATH=$place/usr/lib/x86_64-linux-gnu" -Wno-dev)
-  if [ -z "$MODEL" ] && compgen -G "$BUNDLE/model.xz.*" >/dev/null; then
-    MODEL=$place/model.gguf
-    [ -s "$MODEL" ] || cat "$BUNDLE"/model.xz.* | xz -d >"$MODEL"
-  fi
+  local first
+  for first in "$BUNDLE"/*.gguf.xz.00; do
+    [ -e "$first" ] || continue
+    MODELS+=("$place/$(basename "${first%.xz.00}")")
+    [ -s "${MODELS[-1]}" ] || cat "${first%00}"* | xz -d >"${MODELS[-1]}"
+  done
 }
 
 # The target of the first GPU: 9.0 is sm_90a, whose own instructions plain sm_90 has not.
@@ -83,7 +90,7 @@ build() {
   cmake -S . -B build/gpu_check -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" -DNIBBLE_CUDA=ON \
     "-DNIBBLE_CUDA_ARCHITECTURES=$architecture" "${CMAKE_ARGS[@]}" >"$OUT/configure.txt" 2>&1
   cmake --build build/gpu_check -j "$(jobs_here)" --target nibble nibble_kernels_test prove_equality \
-    bench_model cuda_linear_check cuda_linear_bench >"$OUT/build.txt" 2>&1
+    write_tiny_model bench_model bench_attention cuda_linear_check cuda_linear_bench >"$OUT/build.txt" 2>&1
 }
 
 TEST=build/gpu_check/tests/nibble_kernels_test
@@ -95,39 +102,66 @@ equality_with_the_oracle() {
   if grep -q SKIPPED "$OUT/tests.txt"; then return 1; fi
 }
 
-# The tools slow kernels down a hundred times: one test a kind of kernel.
+# The tools slow kernels down a hundred times: one test a kind of kernel, and all tools at once.
 SANITIZED='SeamCanary*:Fused.*:LinearQ8*:Embed*'
 sanitizer() {
-  local tool n=0 but=()
+  local tool but=() jobs=() failed=0
   for tool in memcheck racecheck synccheck initcheck; do
-    # Warps of this kernel hand over through mbarriers, between which racecheck sees no order.
-    if [ "$tool" = racecheck ]; then but=(--kernel-name-exclude kernel_substring=gemv_kernel); else but=(); fi
-    timeout 240 compute-sanitizer --tool "$tool" "${but[@]}" --error-exitcode 9 "$TEST" --gtest_brief=1 --gtest_filter="$SANITIZED" \
-      >"$OUT/sanitizer-$tool.txt" 2>&1 || { tail -n 30 "$OUT/sanitizer-$tool.txt" && return 1; }
-    n=$((n + 1))
+    # Warps of the gemv and of the gemm hand over through mbarriers, between which racecheck sees no order.
+    but=()
+    [ "$tool" != racecheck ] || but=(--kernel-name-exclude kernel_substring=gem)
+    timeout 400 compute-sanitizer --tool "$tool" "${but[@]}" --error-exitcode 9 "$TEST" --gtest_brief=1 --gtest_filter="$SANITIZED" \
+      >"$OUT/sanitizer-$tool.txt" 2>&1 &
+    jobs+=("$tool $!")
   done
-  echo "$n tools, no report"
+  local job
+  for job in "${jobs[@]}"; do
+    wait "${job#* }" || { failed=1 && tail -n 12 "$OUT/sanitizer-${job% *}.txt"; }
+  done
+  [ $failed = 0 ] && echo "${#jobs[@]} tools, no report"
 }
 
-equality_with_the_cpu() {
-  build/gpu_check/tools/prove_equality "$MODEL" -f bench/texts/prose.txt --backend cpu,cuda --threads "$(nproc)" \
-    --chunk 1,7,256,0 -o "$OUT/equality.json" | tee "$OUT/equality.txt"
+# prove NAME MODEL ARGUMENTS...: alone and among other sequences, in every chunk, with and without graphs, on every route.
+prove() {
+  local name=$1 model=$2
+  shift 2
+  local status=0
+  build/gpu_check/tools/prove_equality "$model" -f bench/texts/prose.txt --backend cpu,cuda --isa auto --threads "$(nproc)" \
+    --chunk 1,7,256,0 --batch 1,2,17 "$@" -o "$OUT/equality_$name.json" >"$OUT/equality_$name.txt" || status=$?
+  grep DIFFER "$OUT/equality_$name.txt" || true
+  echo "$(grep -c ' batch ' "$OUT/equality_$name.txt") runs: $(tail -n 1 "$OUT/equality_$name.txt")"
+  return $status
+}
+equality_with_the_cpu() { prove "$(basename "$1" .gguf)" "$1" --route auto,gemv,gemm,gemm-mma,integers; }
+equality_of_the_8b_shape() {
+  local model=build/gpu_check/llama-8b.gguf # 250 MB of seeded random weights
+  build/gpu_check/tools/write_tiny_model llama-8b $model
+  prove llama_8b_2_layers $model --cpu-chunk 7,0 --prompt-tokens 150 -n 16 --route auto,gemv,gemm,gemm-mma
 }
 
-# Layers by themselves beside the read bandwidth, then a whole model of the shape of Llama 3 8B against the same limit.
+# Layers by themselves beside the read bandwidth, attention beside it and FlashAttention, then a whole model of the shape of
+# Llama 3 8B against the same limit.
 benchmark() {
-  local tools=build/gpu_check/tools limit
+  local tools=build/gpu_check/tools limit peer=()
   "$tools/cuda_linear_bench" "$OUT/bench_linear.json" | tee "$OUT/bench_linear.txt"
   limit=$(sed -n 's/.*: read \([0-9]*\) GB.*/\1/p' "$OUT/bench_linear.txt" | head -n 1)
+  if python3 -c 'import torch' 2>/dev/null; then
+    python3 tools/flash_attention.py "$OUT/flash_attention.json" && peer=(--peer "$OUT/flash_attention.json")
+  fi
+  "$tools/bench_attention" --backend cuda --limit "$limit" "${peer[@]}" -o "$OUT/bench_attention.json" | tee "$OUT/bench_attention.txt"
   "$tools/bench_model" --backend cuda --limit "$limit" -o "$OUT/bench_model.json" | tee "$OUT/bench_model.txt"
 }
 
 linear_routes() { build/gpu_check/tools/cuda_linear_check 1 | tee "$OUT/linear_check.txt"; }
 
 FAILED=()
-check() { # check WORDS COMMAND...
-  local words=$1 started=$EPOCHREALTIME
-  shift
+check() { # check PART WORDS COMMAND...
+  local part=$1 words=$2 started=$EPOCHREALTIME
+  shift 2
+  if [[ $WITHOUT == *" $part "* ]]; then
+    warn "left out: $words"
+    return
+  fi
   step "$words"
   local status=0
   set +e
@@ -152,20 +186,20 @@ have nvidia-smi || die "there is no nvidia-smi" "this script wants a machine wit
 mkdir -p "$OUT"
 [ -z "$BUNDLE" ] || unpack_bundle
 step "build for sm_$(gpu_architecture)"
-build || { tail -n 40 "$OUT/configure.txt" "$OUT/build.txt" && exit 1; }
-check "start-up canary" bash -c "build/gpu_check/apps/nibble doctor | tee '$OUT/doctor.txt' | grep -q 'cuda .*canary: passed'"
-check "every op equals the oracle" equality_with_the_oracle
-check "every route of the NVFP4 layers equals the oracle" linear_routes
-if [ -n "$MODEL" ]; then
-  check "one digest on this machine's CPU and GPU" equality_with_the_cpu
-else
-  warn "no model given: the digest of a whole run was not compared"
-fi
+[[ $WITHOUT == *" build "* ]] || build || { tail -n 40 "$OUT/configure.txt" "$OUT/build.txt" && exit 1; }
+check canary "start-up canary" bash -c "build/gpu_check/apps/nibble doctor | tee '$OUT/doctor.txt' | grep -q 'cuda .*canary: passed'"
+check tests "every op equals the oracle" equality_with_the_oracle
+check tests "every route of the NVFP4 layers equals the oracle" linear_routes
+check equality "one digest of the 8B shape on this machine's CPU and GPU" equality_of_the_8b_shape
+for model in "${MODELS[@]}"; do
+  check equality "one digest of ${model##*/} on this machine's CPU and GPU" equality_with_the_cpu "$model"
+done
+[ ${#MODELS[@]} != 0 ] || warn "no model given: only random weights were compared"
+check benchmark "benchmark" benchmark
 if have compute-sanitizer; then
-  check "compute-sanitizer" sanitizer
+  check sanitizer "compute-sanitizer" sanitizer
 else
   warn "there is no compute-sanitizer: not run"
 fi
-check "benchmark" benchmark
 [ ${#FAILED[@]} = 0 ] || die "failed: ${FAILED[*]}" "logs are in $OUT"
 say "all passed; logs and receipts are in $OUT"

@@ -22,7 +22,7 @@ declare -A STAGE_ABOUT=(
   [equality]="one digest of all logits on the real models, over instruction sets, threads, chunks and cache states"
   [tsan]="ThreadSanitizer: the tests that use threads"
   [aarch64]="Arm cross build, unit tests under qemu"
-  [cuda]="the CUDA backend for sm_80 and sm_90a, and what of it needs no GPU"
+  [cuda]="the CUDA backend for sm_80 and sm_90a, two files for sm_86, 89, 100 and 120, and what of it needs no GPU"
   [tidy]="clang-tidy over all sources"
 )
 STAGES=(deps layers style claims portable dev isa_objects scripts models references scalar perturbed cuda demo equality tsan
@@ -85,7 +85,7 @@ stage_style() {
   local files
   mapfile -t files < <(sources)
   clang-format-14 --dry-run -Werror "${files[@]}"
-  shellcheck -x scripts/*.sh tools/*.sh .ci/run
+  shellcheck -x scripts/*.sh tools/*.sh bench/*.sh .ci/run
   echo "COUNT: ${#files[@]} sources"
 }
 
@@ -221,10 +221,12 @@ stage_tsan() {
   for layer in "${TSAN_LAYERS[@]}"; do
     [ -z "$(git ls-files "tests/$layer/*.cc")" ] || targets+=("nibble_${layer}_test")
   done
-  build tsan "${targets[@]}"
+  build tsan "${targets[@]}" nibble write_tiny_model
   local test
   for test in "${targets[@]}"; do "build/tsan/tests/$test" --gtest_brief=1; done
-  echo "COUNT: ${targets[*]}"
+  build/tsan/tools/write_tiny_model llama "$LOGS/soak.gguf"
+  build/tsan/apps/nibble bench soak "$LOGS/soak.gguf" --minutes 0.4 --max-growth 4096 # memory is the sanitizer's here
+  echo "COUNT: ${targets[*]}; a soak of half a minute"
 }
 
 stage_aarch64() {
@@ -257,7 +259,14 @@ stage_cuda() {
   cmake --build --preset cuda -j "$JOBS" --target nibble_kernels_test
   build/cuda/tests/nibble_kernels_test --gtest_brief=1 --gtest_filter='Registry*:Cuda*' | tee "$LOGS/cuda.txt"
   grep -q 'PASSED' "$LOGS/cuda.txt"
-  echo "COUNT: $(find src/kernels/cuda -name '*.cu' | wc -l) kernel files for 2 architectures; no kernel was run"
+  # Of the other architectures, two files that choose by architecture: clusters, and the gemm of those without wgmma.
+  local file arch other=()
+  for arch in 86 89 100 120; do other+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
+  for file in elementwise linear_nvfp4_gemm; do
+    nvcc -O2 -DNDEBUG -std=c++20 -Isrc --fmad=false --expt-relaxed-constexpr -Werror=all-warnings "${other[@]}" -c \
+      -o "build/cuda/other_$file.o" "src/kernels/cuda/$file.cu"
+  done
+  echo "COUNT: $(find src/kernels/cuda -name '*.cu' | wc -l) kernel files for 2 architectures, 2 for 4 others; no kernel was run"
 }
 
 stage_tidy() {

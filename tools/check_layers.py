@@ -50,7 +50,7 @@ CONDITIONALS = [
     (re.compile(r"^src/kernels/cpu/(detect|simd_\w+)\.(cc|h)$"), re.compile(r"__\w+__|__ARM_\w+|NIBBLE_HAVE_")),
     (re.compile(r"^src/kernels/cuda/\w+\.(cu|cuh)$"), re.compile(r"__CUDA_ARCH_")),
     (re.compile(r"^src/kernels/"), re.compile(r"NIBBLE_HAVE_")),
-    (re.compile(r"^src/"), re.compile(r"NIBBLE_PERTURB_ROUNDING")),
+    (re.compile(r"^src/"), re.compile(r"NIBBLE_PERTURB_ROUNDING|NIBBLE_UNPINNED")),
 ]
 SEES_BACKENDS = {"apps/doctor.cc"}  # it reports on each of them
 WARN_LINES, MAX_LINES = 400, 800

@@ -1,9 +1,11 @@
 // The promise, measured: one fixed run of a real model gives one digest over every backend and instruction set of
-// this machine, thread count, prefill chunk, and with a cold or a warm cache. Exit status 1 and the runs that differ
-// otherwise.
+// this machine, thread count, route of the GPU's NVFP4 layers, prefill chunk, with a cold or a warm cache, alone or
+// among other sequences. Exit status 1 and the runs that differ otherwise.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -15,7 +17,9 @@
 #include "base/machine.h"
 #include "engine/generate.h"
 #include "engine/loaded_model.h"
+#include "engine/logits_digest.h"
 #include "kernels/cpu/detect.h"
+#include "model/transformer.h"
 
 namespace nibble {
 namespace {
@@ -31,6 +35,9 @@ struct Flags {
   std::vector<std::string> isas;
   std::vector<int> threads = {1, 2, 3};
   std::vector<int> chunks = {1, 7, 64, 0};  // 0: the whole prompt at once
+  std::vector<int> cpu_chunks = {};         // of cpu, if others than those
+  std::vector<int> batches = {};            // sequences that are decoded in one step
+  std::vector<std::string> routes = {"auto"};
   std::string output;
 };
 
@@ -38,8 +45,10 @@ struct Cell {
   std::string backend;
   std::string isa = {};  // of cpu
   int threads = 0;
-  bool graphs = false;  // of cuda
+  bool graphs = false;     // of cuda
+  std::string route = {};  // of cuda
   int chunk = 0;
+  int batch = 1;
   bool warm = false;
   std::string digest = {};
   std::vector<std::int32_t> tokens = {};
@@ -65,7 +74,9 @@ class Prover {
                        {"isa", c.isa},
                        {"threads", c.threads},
                        {"graphs", c.graphs},
+                       {"route", c.route},
                        {"chunk", c.chunk},
+                       {"batch", c.batch},
                        {"cache", c.warm ? "warm" : "cold"},
                        {"logits_digest", c.digest},
                        {"seconds", c.seconds}});
@@ -88,7 +99,11 @@ class Prover {
   // What a backend offers to choose, each choice in turn.
   Status run_backend(const std::string& backend) {
     if (backend != "cpu") {
-      for (const bool graphs : {true, false}) NIBBLE_TRY(run_machine({.backend = backend, .graphs = graphs}));
+      for (const std::string& route : flags_.routes) {
+        for (const bool graphs : {true, false}) {
+          NIBBLE_TRY(run_machine({.backend = backend, .graphs = graphs, .route = route}));
+        }
+      }
       return ok_status();
     }
     for (const std::string& isa : flags_.isas) {
@@ -102,15 +117,19 @@ class Prover {
   Status run_machine(Cell machine) {
     NIBBLE_ASSIGN(
         const auto loaded,
-        engine::load(flags_.model,
-                     {.backend = machine.backend,
-                      .machine = {.isa = machine.isa, .n_threads = machine.threads, .cuda_graphs = machine.graphs}}));
-    machines_.push_back(loaded->model->backend->description());
+        engine::load(flags_.model, {.backend = machine.backend,
+                                    .machine = {.isa = machine.isa.empty() ? "auto" : machine.isa,
+                                                .n_threads = machine.threads,
+                                                .cuda_graphs = machine.graphs,
+                                                .cuda_route = machine.route.empty() ? "auto" : machine.route}}));
+    const std::string description = loaded->model->backend->description();
+    if (std::ranges::find(machines_, description) == machines_.end()) machines_.push_back(description);
     if (prompt_.empty()) {
       NIBBLE_TRY(read_prompt(*loaded));
       NIBBLE_ASSIGN(model_sha256_, engine::model_sha256(loaded->file()));
     }
-    for (const int chunk : flags_.chunks) {
+    const bool has_own = machine.backend == "cpu" && !flags_.cpu_chunks.empty();
+    for (const int chunk : has_own ? flags_.cpu_chunks : flags_.chunks) {
       const int rows = chunk > 0 ? chunk : static_cast<int>(prompt_.size());
       NIBBLE_ASSIGN(
           const auto session,
@@ -127,6 +146,67 @@ class Prover {
       machine.warm = true;
       NIBBLE_TRY(run_cell(*loaded, *session, machine));
     }
+    machine.chunk = 0;
+    machine.warm = false;
+    for (const int batch : flags_.batches) {
+      if (has_own) break;  // too slow for these as well
+      machine.batch = batch;
+      NIBBLE_TRY(run_batch(*loaded->model, machine));
+    }
+    return ok_status();
+  }
+
+  // The same run as several sequences at once, each a token behind the one before it, so that steps have one row up to
+  // `batch` and sequences of different lengths. The tokens are those of the first cell; every sequence is a cell.
+  Status run_batch(model::Model& model, Cell cell) {
+    const int n_prompt = static_cast<int>(prompt_.size());
+    std::vector<std::int32_t> all = prompt_;
+    all.insert(all.end(), cells_.front().tokens.begin(), cells_.front().tokens.end() - 1);
+    const int n_all = static_cast<int>(all.size()), vocab = model.config.vocab_size;
+    model::Transformer transformer(model.config, model.weights, *model.backend, std::max(n_prompt, cell.batch), n_all);
+    std::vector<std::unique_ptr<kernels::KvCache>> caches;
+    std::vector<engine::LogitsDigest> digests(static_cast<std::size_t>(cell.batch));
+    for (int i = 0; i < cell.batch; ++i) {
+      caches.push_back(
+          model.backend->make_kv_cache({model.config.n_layers, model.config.n_kv_heads, model.config.head_dim, n_all}));
+    }
+    std::vector<float> logits(static_cast<std::size_t>(cell.batch) * vocab);
+    std::vector<std::int32_t> tokens, wanted;
+    std::vector<kernels::TokenRow> rows;
+    std::vector<int> sequences;
+    const auto start = std::chrono::steady_clock::now();
+    const auto run_step = [&]() -> Status {
+      const std::span<float> out(logits.data(), wanted.size() * vocab);
+      NIBBLE_TRY(transformer.forward({.tokens = tokens, .rows = rows, .logit_rows = wanted}, out));
+      for (std::size_t i = 0; i < sequences.size(); ++i) digests[sequences[i]].add(out.subspan(i * vocab, vocab));
+      return ok_status();
+    };
+    for (int i = 0; i < cell.batch; ++i) {
+      tokens = prompt_;
+      rows.clear();
+      for (int pos = 0; pos < n_prompt; ++pos) rows.push_back({caches[i].get(), pos});
+      wanted = {n_prompt - 1};
+      sequences = {i};
+      NIBBLE_TRY(run_step());
+    }
+    for (int now = n_prompt; now < n_all + cell.batch - 1; ++now) {
+      tokens.clear(), rows.clear(), wanted.clear(), sequences.clear();
+      for (int i = 0; i < cell.batch; ++i) {
+        const int pos = now - i;
+        if (pos < n_prompt || pos >= n_all) continue;
+        wanted.push_back(static_cast<std::int32_t>(tokens.size()));
+        tokens.push_back(all[pos]);
+        rows.push_back({caches[i].get(), pos});
+        sequences.push_back(i);
+      }
+      NIBBLE_TRY(run_step());
+    }
+    cell.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    cell.tokens = cells_.front().tokens;
+    for (const engine::LogitsDigest& digest : digests) {
+      cell.digest = digest.whole();
+      add(cell);
+    }
     return ok_status();
   }
 
@@ -140,15 +220,19 @@ class Prover {
     cell.digest = completion.logits_digest;
     cell.tokens = completion.tokens;
     cell.seconds = completion.prefill_seconds + completion.decode_seconds;
+    add(std::move(cell));
+    return ok_status();
+  }
+
+  void add(Cell cell) {
     const bool same = cells_.empty() || cell.digest == cells_.front().digest;
-    const std::string machine = cell.backend == "cpu"
-                                    ? fmt::format("{} {} threads", cell.isa, cell.threads)
-                                    : fmt::format("{} graphs {}", cell.backend, cell.graphs ? "on" : "off");
-    fmt::print("{:18} chunk {:>3}  {}  {:6.1f} s  {}{}\n", machine, cell.chunk, cell.warm ? "warm" : "cold",
-               cell.seconds, cell.digest, same ? "" : "  DIFFERENT");
+    const std::string machine =
+        cell.backend == "cpu" ? fmt::format("{} {} threads", cell.isa, cell.threads)
+                              : fmt::format("{} {} graphs {}", cell.backend, cell.route, cell.graphs ? "on" : "off");
+    fmt::print("{:24} chunk {:>3}  batch {:>2}  {}  {:6.1f} s  {}{}\n", machine, cell.chunk, cell.batch,
+               cell.warm ? "warm" : "cold", cell.seconds, cell.digest, same ? "" : "  DIFFERENT");
     std::fflush(stdout);
     cells_.push_back(std::move(cell));
-    return ok_status();
   }
 
   Status read_prompt(const engine::LoadedModel& loaded) {
@@ -202,6 +286,11 @@ int main(int argc, char** argv) {
   app.add_option("--isa", flags.isas, "Default: all of this machine")->delimiter(',');
   app.add_option("--threads", flags.threads)->delimiter(',')->capture_default_str();
   app.add_option("--chunk", flags.chunks, "Prefill chunks; 0: the whole prompt")->delimiter(',')->capture_default_str();
+  app.add_option("--cpu-chunk", flags.cpu_chunks, "Prefill chunks of cpu, where it is slow")->delimiter(',');
+  app.add_option("--batch", flags.batches, "Sequences that cuda decodes at once, besides one by one")->delimiter(',');
+  app.add_option("--route", flags.routes, "Of NVFP4 layers of cuda: auto, gemv, gemm, gemm-mma, integers")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_option("-o,--output", flags.output, "Receipt (JSON)");
   CLI11_PARSE(app, argc, argv);
   return nibble::prove(flags);

@@ -1,6 +1,8 @@
-// Writes one of the small random models on which nibble is compared with llama.cpp (tools/llama_tiny_reference.py).
+// Writes one of the small random models on which nibble is compared with llama.cpp (tools/llama_tiny_reference.py), or
+// two layers of the shape of Llama 3 8B, whose width and height a GPU is held to (scripts/gpu_check.sh), or one with
+// the keys and input scales of the contracts nc1-f16 and w4a4.
 //
-// usage: write_tiny_model llama|qwen2|linear|yarn OUT.gguf
+// usage: write_tiny_model llama|qwen2|linear|yarn|llama-8b|muser OUT.gguf
 #include <fmt/format.h>
 
 #include <string>
@@ -32,7 +34,20 @@ Status write(const std::string& name, const std::string& path) {
   }
   if (name == "linear") return write_tiny_model_to({.seed = 2, .metadata = linear_scaling}, path);
   if (name == "yarn") return write_tiny_model_to({.seed = 3, .metadata = yarn_scaling}, path);
-  return Error{.message = "there is no such model", .found = name, .expected = "llama, qwen2, linear or yarn"};
+  if (name == "llama-8b") {  // K = 4096 and 14336
+    return write_tiny_model_to({.d_model = 4096,
+                                .d_ff = 14336,
+                                .n_heads = 32,
+                                .n_kv_heads = 8,
+                                .head_dim = 128,
+                                .context_length = 8192,
+                                .seed = 4,
+                                .own_head = true},
+                               path);
+  }
+  if (name == "muser") return write_tiny_model_to({.muser_keys = true, .input_scales = true, .own_head = true}, path);
+  return Error{
+      .message = "there is no such model", .found = name, .expected = "llama, qwen2, linear, yarn, llama-8b or muser"};
 }
 
 }  // namespace
@@ -40,7 +55,7 @@ Status write(const std::string& name, const std::string& path) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    fmt::print(stderr, "usage: write_tiny_model llama|qwen2|linear|yarn OUT.gguf\n");
+    fmt::print(stderr, "usage: write_tiny_model llama|qwen2|linear|yarn|llama-8b|muser OUT.gguf\n");
     return 2;
   }
   const nibble::Status status = nibble::testing::write(argv[1], argv[2]);

@@ -52,6 +52,13 @@ std::uint64_t last_level_cache_bytes() {
   return kUnknown;
 }
 
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return file ? resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
 std::uint64_t peak_resident_bytes() {
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;

@@ -14,6 +14,7 @@ std::uint64_t last_level_cache_bytes();  // 32 MiB where the system does not say
 // What this process may still allocate: free and reclaimable memory and swap, within the limits of its address space
 // and of its control group. An estimate: other processes share it.
 std::uint64_t available_memory_bytes();
+std::uint64_t resident_bytes();       // of this process now; 0 where the system does not say
 std::uint64_t peak_resident_bytes();  // of this process so far
 
 }  // namespace nibble

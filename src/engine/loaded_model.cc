@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,38 +15,48 @@
 namespace nibble::engine {
 namespace {
 
-Status check_contract(const std::string& wanted) {
-  if (wanted.empty() || wanted == contract_name(Contract::kNc1) || wanted == contract_name(Contract::kNk1)) {
-    return ok_status();
-  }
-  const bool known = wanted == contract_name(Contract::kNc1F16);
-  return Error{.message = known ? fmt::format("no backend of this version runs contract {}", wanted)
-                                : fmt::format("'{}' is not a contract", wanted),
-               .found = wanted,
-               .expected = "nc1 or nk1"};
-}
-
-Result<std::string> choose_contract(const Checkpoint& checkpoint, const std::string& wanted) {
-  const std::string declared(contract_name(checkpoint.contract()));
-  const std::string chosen = wanted.empty() ? declared : wanted;
-  if (chosen == contract_name(Contract::kNk1)) return chosen;  // what nc1 computes has the same bits in nk1
-  if (chosen == contract_name(Contract::kNc1)) {
-    const TensorView* view = first_that_needs_nk1(checkpoint.file());
-    if (view == nullptr) return chosen;
-    return Error{.message = "contract nc1 does not compute with weights of this type",
-                 .file = checkpoint.file().path_of(*view),
-                 .tensor = printable(view->name),
-                 .found = std::string(dtype_name(view->dtype)),
-                 .expected = "NVFP4, F32, F16, BF16 or Q8_0",
-                 .hint = "pass --contract nk1"};
+// The contract of an id; none where the file decides.
+Result<std::optional<Contract>> contract_of_id(const std::string& id) {
+  if (id.empty()) return std::optional<Contract>();
+  for (const Contract contract : kContracts) {
+    if (id == contract_name(contract)) return std::optional<Contract>(contract);
   }
   return Error{
-      .message = fmt::format("the model asks for contract {}, which no backend of this version runs", declared),
-      .file = checkpoint.file().path(),
-      .key = std::string(kContractKey),
-      .found = chosen,
-      .expected = "nc1 or nk1",
-      .hint = "pass --contract nc1 to run it in nibble's own arithmetic"};
+      .message = fmt::format("'{}' is not a contract", id), .found = id, .expected = "nc1, nk1, nc1-f16 or w4a4"};
+}
+
+Status check_nc1(const Checkpoint& checkpoint) {
+  const TensorView* view = first_that_needs_nk1(checkpoint.file());
+  if (view == nullptr) return ok_status();
+  return Error{.message = "contract nc1 does not compute with weights of this type",
+               .file = checkpoint.file().path_of(*view),
+               .tensor = printable(view->name),
+               .found = std::string(dtype_name(view->dtype)),
+               .expected = "NVFP4, F32, F16, BF16 or Q8_0",
+               .hint = "pass --contract nk1"};
+}
+
+Status check_w4a4(const Checkpoint& checkpoint) {
+  const auto& weights = checkpoint.nvfp4_weights();
+  const auto bare = std::ranges::find_if(weights, [](const Nvfp4View& w) { return !w.input_scale_inv; });
+  if (!weights.empty() && bare == weights.end()) return ok_status();
+  return Error{.message = "contract w4a4 computes with the input scales of NVFP4 weights",
+               .file = checkpoint.file().path(),
+               .tensor = weights.empty() ? "" : printable(bare->name),
+               .found = weights.empty() ? "no NVFP4 weights" : "a weight without one",
+               .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
+               .hint = "leave --contract out: the file then runs in the contract that it declares"};
+}
+
+// nk1, nc1-f16 and w4a4 compute with every type of weight.
+Status check_contract(const Checkpoint& checkpoint, Contract contract) {
+  if (contract == Contract::kNc1) return check_nc1(checkpoint);
+  return contract == Contract::kW4A4 ? check_w4a4(checkpoint) : ok_status();
+}
+
+kernels::ActivationFormat activations_of(Contract contract) {
+  if (contract == Contract::kNc1F16) return kernels::ActivationFormat::kA16Q8;
+  return contract == Contract::kW4A4 ? kernels::ActivationFormat::kW4A4 : kernels::ActivationFormat::kA11;
 }
 
 // Strings of a conversation that a chat template could not take; its own errors are about the template.
@@ -93,11 +104,13 @@ Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& fil
 
 Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options) {
   // What is asked of the machine comes first: it costs nothing to refuse.
-  NIBBLE_TRY(check_contract(options.contract));
+  NIBBLE_ASSIGN(const std::optional<Contract> wanted, contract_of_id(options.contract));
   NIBBLE_ASSIGN(auto backend, kernels::make_backend(options.backend, options.machine));
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));
-  NIBBLE_ASSIGN(std::string contract, choose_contract(checkpoint, options.contract));
+  const Contract contract = wanted.value_or(checkpoint.contract());
+  NIBBLE_TRY(check_contract(checkpoint, contract));
+  NIBBLE_TRY(backend->use_activations(activations_of(contract)));
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));
   NIBBLE_ASSIGN(auto chat_template, load_chat_template(checkpoint.file()));
@@ -109,8 +122,8 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
                 }));
   const std::string source = chat_template ? chat_template->source() : std::string();
   std::string digest = chat_template ? sha256_hex(std::as_bytes(std::span(source))) : std::string();
-  return std::make_unique<LoadedModel>(LoadedModel{std::move(contract), std::move(model), std::move(tokenizer),
-                                                   std::move(chat_template), std::move(digest)});
+  return std::make_unique<LoadedModel>(LoadedModel{std::string(contract_name(contract)), std::move(model),
+                                                   std::move(tokenizer), std::move(chat_template), std::move(digest)});
 }
 
 Result<std::string> model_sha256(const GgufFile& file, const std::function<void(std::uint64_t)>& progress) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <type_traits>
 
 #include "base/printable.h"
@@ -239,15 +240,39 @@ Result<Receipt> parse_receipt(const Object& o) {
   return r;
 }
 
+// The text as JSON, discarded where it is none. `repeated` becomes the first key that stands twice in one object,
+// because readers differ in which of the two they take.
+Json parse_once(const std::string& text, std::string& repeated) {
+  std::vector<std::set<std::string>> open;  // keys of the objects around the place that is read
+  const auto see = [&open, &repeated](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event != Json::parse_event_t::key) return true;
+    auto key = parsed.get<std::string>();
+    if (repeated.empty() && open.back().contains(key)) repeated = key;
+    open.back().insert(std::move(key));
+    return true;
+  };
+  return Json::parse(text, see, false);
+}
+
 }  // namespace
 
 Result<Receipt> receipt_from_json(const std::string& text, const std::string& file) {
-  const Json json = Json::parse(text, nullptr, false);
+  std::string repeated;
+  const Json json = parse_once(text, repeated);
   if (json.is_discarded()) {
     return Error{.message = "not a receipt of nibble",
                  .file = file,
                  .found = text.empty() ? "an empty file" : "text that is not JSON",
                  .expected = "JSON as 'nibble run --receipt FILE' writes it"};
+  }
+  if (!repeated.empty()) {
+    return Error{.message = "not a receipt of nibble",
+                 .file = file,
+                 .key = printable(repeated),
+                 .found = "the key twice in one object",
+                 .expected = "each key once"};
   }
   return parse_receipt(Object(json, "", file));
 }

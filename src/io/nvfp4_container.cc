@@ -219,18 +219,27 @@ bool is_nvfp4_companion(std::string_view tensor_name) {
 }
 
 std::string_view contract_name(Contract contract) {
-  if (contract == Contract::kNk1) return "nk1";
-  return contract == Contract::kNc1 ? "nc1" : "nc1-f16";
+  switch (contract) {
+    case Contract::kNc1:
+      return "nc1";
+    case Contract::kNk1:
+      return "nk1";
+    case Contract::kNc1F16:
+      return "nc1-f16";
+    case Contract::kW4A4:
+      break;
+  }
+  return "w4a4";
 }
 
 Result<Contract> contract_of(const GgufFile& file) {
   NIBBLE_ASSIGN(const std::optional<std::string_view> id, file.find_string(kContractKey));
   if (id) {
-    for (const Contract contract : {Contract::kNc1, Contract::kNk1, Contract::kNc1F16}) {
+    for (const Contract contract : kContracts) {
       if (*id == contract_name(contract)) return contract;
     }
     return key_fault(file, kContractKey, "this numeric contract is not supported", printable(*id),
-                     "\"nc1\", \"nk1\" or \"nc1-f16\"", "a newer nibble may know it");
+                     "\"nc1\", \"nk1\", \"nc1-f16\" or \"w4a4\"", "a newer nibble may know it");
   }
   const bool declares_muser = std::any_of(file.metadata().begin(), file.metadata().end(),
                                           [](const GgufEntry& entry) { return entry.key.starts_with("muser."); });
@@ -241,7 +250,7 @@ Result<Contract> contract_of(const GgufFile& file) {
 Nvfp4Rules check_nvfp4_metadata(const GgufFile& file, std::vector<Error>& faults) {
   Nvfp4Rules rules;
   Result<Contract> contract = contract_of(file);
-  rules.bounded_tensor_scale = contract.ok() && *contract != Contract::kNc1F16;
+  rules.bounded_tensor_scale = contract.ok() && (*contract == Contract::kNc1 || *contract == Contract::kNk1);
   if (!contract.ok()) faults.push_back(std::move(contract).error());
   check_weight_precision(file, faults);
   rules.input_scales = check_activation_precision(file, faults);

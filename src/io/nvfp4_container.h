@@ -26,7 +26,7 @@ constexpr std::string_view kActivationPrecisionKey = "muser.activation_precision
 constexpr std::string_view kSchemaKey = "muser.nvfp4.schema";
 constexpr std::string_view kSchema = "muser.nvfp4-native-gguf.v2";
 constexpr std::string_view kArtifactSha256Key = "muser.nvfp4.source_artifact_sha256";
-constexpr std::string_view kContractKey = "nibble.contract";  // "nc1", "nk1", "nc1-f16"
+constexpr std::string_view kContractKey = "nibble.contract";  // "nc1", "nk1", "nc1-f16", "w4a4"
 constexpr std::string_view kRecipeKey = "nibble.recipe";
 constexpr std::string_view kSourceSha256Key = "nibble.source_sha256";
 
@@ -36,7 +36,8 @@ constexpr float kMaxTensorScale = 0x1p+42F;
 
 bool is_nvfp4_companion(std::string_view tensor_name);  // by its suffix
 
-enum class Contract { kNc1, kNk1, kNc1F16 };
+enum class Contract { kNc1, kNk1, kNc1F16, kW4A4 };
+constexpr Contract kContracts[] = {Contract::kNc1, Contract::kNk1, Contract::kNc1F16, Contract::kW4A4};
 std::string_view contract_name(Contract contract);
 
 // By the key nibble.contract; without it nc1-f16 where any muser.* key is declared, nk1 where a weight has a type that

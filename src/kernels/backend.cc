@@ -1,6 +1,21 @@
 #include "kernels/backend.h"
 
+#include <string>
+
 namespace nibble::kernels {
+
+std::string_view activation_format_name(ActivationFormat format) {
+  if (format == ActivationFormat::kA11) return "a11";
+  return format == ActivationFormat::kA16Q8 ? "a16q8" : "w4a4";
+}
+
+Status Backend::use_activations(ActivationFormat format) {
+  if (format == ActivationFormat::kA11) return ok_status();
+  return Error{.message = "the " + std::string(name()) + " backend has no kernels for activations of this format",
+               .found = std::string(activation_format_name(format)),
+               .expected = "a11, as in contracts nc1 and nk1",
+               .hint = "pass --backend cpu, or --contract nc1 to run the file in nibble's own arithmetic"};
+}
 
 void Backend::add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps,
                              float* normed, LinearInput& input) {
@@ -25,6 +40,13 @@ void Backend::attention_input(const float* q, std::span<const TokenRow> rows, in
                               float* out, LinearInput& input) {
   attention(q, rows, layer, shape, out);
   prepare_input(out, static_cast<int>(rows.size()), input);
+}
+
+void Backend::rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                                   const RopeTable& table, const AttentionShape& shape, float* out,
+                                   LinearInput& input) {
+  rope_store_kv(q, shape.n_heads, k, v, rows, layer, table);
+  attention_input(q, rows, layer, shape, out, input);
 }
 
 void Backend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) {

@@ -36,7 +36,8 @@ struct Linear {
   bool reads_source = true;  // false: ops read a copy, so the source's pages may be given back
 };
 
-// A matrix [n_rows <= max_rows, n_in] made ready once for all the linears that read it (nc1: the integers of a11).
+// A matrix [n_rows <= max_rows, n_in] made ready once for all the linears that read it: the integers of the format of
+// activations, and those of a11 where other weights than NVFP4 want them.
 struct LinearInput {
   virtual ~LinearInput() = default;
   int n_rows = 0;
@@ -93,6 +94,11 @@ struct AttentionShape {
   float scale = 0;  // softmax scale, usually 1 / sqrt(head_dim)
 };
 
+// The activations that NVFP4 weights meet, in which contracts differ (docs/contract.md, sections 3, 10 and 11). Weights
+// of other types meet a11 in all of them.
+enum class ActivationFormat { kA11, kA16Q8, kW4A4 };
+std::string_view activation_format_name(ActivationFormat format);  // "a11", "a16q8", "w4a4"
+
 // Weights as the file has them. A TensorView is F32, F16, BF16 or a block-quantized type of tensor/quant_block.h.
 using WeightSource = std::variant<TensorView, Nvfp4View>;
 
@@ -105,6 +111,9 @@ class Backend {
   // --- memory and weights, at load ---
   // Refuses what will not fit, before any of it is made. The memory of the host is its system's business.
   virtual Status admit(const MemoryNeed&) { return ok_status(); }
+  // What NVFP4 weights that are made from now on will meet, and inputs are made for. Refuses what it has no kernels
+  // for.
+  virtual Status use_activations(ActivationFormat format);
   virtual std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) = 0;           // zeros
   virtual std::unique_ptr<Buffer> make_vector(std::span<const float> values) = 0;  // norms, biases
   virtual Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) = 0;
@@ -154,6 +163,10 @@ class Backend {
   // attention, prepare_input.
   virtual void attention_input(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                                float* out, LinearInput& input);
+  // rope_store_kv, attention_input; q and k are scratch afterwards, whether rotated or not.
+  virtual void rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                                    const RopeTable& table, const AttentionShape& shape, float* out,
+                                    LinearInput& input);
   // silu_mul into out, prepare_input.
   virtual void silu_mul_input(const float* gate, const float* up /* [n_rows, dim] */, int n_rows, int dim, float* out,
                               LinearInput& input);

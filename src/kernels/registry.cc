@@ -33,6 +33,12 @@ constexpr Entry kBackends[] = {
     {"reference", make_reference, usable},
 };
 
+Error no_instruction_sets(std::string_view backend, const std::string& isa) {
+  return {.message = "backend '" + std::string(backend) + "' has no instruction sets to choose",
+          .found = isa,
+          .expected = "an instruction set with the backend cpu, or none"};
+}
+
 }  // namespace
 
 std::vector<BackendState> backend_states() {
@@ -48,10 +54,15 @@ std::vector<std::string_view> isa_names() {
 }
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
+  const bool names_isa = options.isa != "auto" && !options.isa.empty();
+  if (names_isa && (name == "auto" || name.empty())) name = "cpu";  // no other has instruction sets
   std::string names = "auto";
   for (const Entry& entry : kBackends) {
     const bool is_usable = entry.unusable_because().empty();
-    if (entry.name == name || ((name == "auto" || name.empty()) && is_usable)) return entry.make(options);
+    if (entry.name == name || ((name == "auto" || name.empty()) && is_usable)) {
+      if (names_isa && entry.name != "cpu") return no_instruction_sets(entry.name, options.isa);
+      return entry.make(options);
+    }
     if (is_usable) names += ", " + std::string(entry.name);
   }
   return Error{.message = "unknown backend '" + std::string(name) + "'",

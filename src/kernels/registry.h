@@ -13,10 +13,12 @@
 namespace nibble::kernels {
 
 struct BackendOptions {
-  std::string isa = "auto";       // of the cpu backend
-  int n_threads = 0;              // 0: one per hardware thread
-  bool cuda_graphs = true;        // of the cuda backend: replay steps that come again
-  bool cuda_tensor_cores = true;  // of the cuda backend: for NVFP4 weights, otherwise integers
+  std::string isa = "auto";  // of the cpu backend, the only one that has any
+  int n_threads = 0;         // 0: one per hardware thread
+  bool cuda_graphs = true;   // of the cuda backend: replay steps that come again
+  // Of the cuda backend, for NVFP4 layers: "gemv", "gemm", "gemm-mma" or "integers" forces a kernel, for tests and
+  // measurements. The bits are the same.
+  std::string cuda_route = "auto";
 };
 
 struct BackendState {
@@ -28,7 +30,7 @@ std::vector<BackendState> backend_states();
 // Values of BackendOptions::isa besides "auto": every instruction set that nibble knows, usable here or not.
 std::vector<std::string_view> isa_names();
 
-// "auto" is the first usable one of the list.
+// "auto" is the first usable one of the list, or cpu where an instruction set is named.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
 }  // namespace nibble::kernels

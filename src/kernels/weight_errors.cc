@@ -28,4 +28,11 @@ Error nonfinite_scale(const TensorView& view, std::uint64_t row, std::uint64_t c
                    "finite scales");
 }
 
+Error no_input_scale(const Nvfp4View& view) {
+  return Error{.message = "contract w4a4 computes with the input scales of NVFP4 weights",
+               .tensor = std::string(view.name),
+               .found = "no input scale",
+               .expected = "one for every NVFP4 weight"};
+}
+
 }  // namespace nibble::kernels

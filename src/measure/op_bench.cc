@@ -7,14 +7,12 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "kernels/limits.h"
-#include "kernels/registry.h"
-#include "measure/op_data.h"
+#include "measure/op_layer.h"
 #include "measure/statistics.h"
 
 namespace nibble::measure {
@@ -22,69 +20,14 @@ namespace {
 
 constexpr int kGemvTokens = 16;  // more are a gemm
 constexpr std::size_t kMinSamples = 5;
+constexpr double kQuickSeconds = 24;  // a quick run begins no matrix after them
 
-struct Machine {
-  std::string isa;
-  int threads = 0;
-};
+constexpr const char* kShapeRule = "NxK, such as 14336x4096: N from 1, K a multiple of 32, both below 2^24";
 
-// One linear layer on one backend: `n_copies` of its matrix in turn, so that none is found in a cache.
-class Layer {
- public:
-  static Result<Layer> create(const Machine& machine, const std::vector<OpWeights>& copies, std::span<const float> x,
-                              int m, const OpShape& shape) {
-    Layer layer;
-    NIBBLE_ASSIGN(layer.backend_, kernels::make_backend("cpu", {.isa = machine.isa, .n_threads = machine.threads}));
-    NIBBLE_TRY(layer.fill(copies, x, m, shape));
-    return layer;
-  }
-  static Result<std::vector<float>> reference(const OpWeights& weights, std::span<const float> x, int m,
-                                              const OpShape& shape) {
-    Layer layer;
-    NIBBLE_ASSIGN(layer.backend_, kernels::make_backend("reference", {.n_threads = hardware_threads()}));
-    std::vector<OpWeights> one;
-    one.push_back(weights.copy());
-    NIBBLE_TRY(layer.fill(one, x, m, shape));
-    return layer.outputs(0);
-  }
-
-  // All copies once.
-  void pass() {
-    backend_->begin_step(m_);
-    for (const auto& linear : linears_) backend_->linear(*input_, *linear, nullptr, out_->data());
-    backend_->end_step();
-  }
-  std::size_t n_copies() const { return linears_.size(); }
-  std::vector<float> outputs(std::size_t copy) {
-    backend_->begin_step(m_);
-    backend_->linear(*input_, *linears_[copy], nullptr, out_->data());
-    backend_->end_step();
-    std::vector<float> host(out_->size());
-    backend_->read(out_->data(), host);
-    return host;
-  }
-
- private:
-  Status fill(const std::vector<OpWeights>& copies, std::span<const float> x, int m, const OpShape& shape) {
-    m_ = m;
-    for (const OpWeights& weights : copies) {
-      NIBBLE_ASSIGN(linears_.emplace_back(), backend_->make_linear(weights.source()));
-    }
-    x_ = backend_->make_vector(x.first(static_cast<std::size_t>(m) * static_cast<std::size_t>(shape.k)));
-    out_ = backend_->make_buffer(static_cast<std::size_t>(m) * static_cast<std::size_t>(shape.n));
-    input_ = backend_->make_linear_input(m, shape.k);
-    backend_->begin_step(m);
-    backend_->prepare_input(x_->data(), m, *input_);
-    backend_->end_step();
-    return ok_status();
-  }
-
-  std::unique_ptr<kernels::Backend> backend_;
-  std::vector<std::unique_ptr<kernels::Linear>> linears_;
-  std::unique_ptr<kernels::Buffer> x_, out_;
-  std::unique_ptr<kernels::LinearInput> input_;
-  int m_ = 0;
-};
+bool is_shape(const OpShape& shape) {
+  constexpr int kMost = 1 << 24;
+  return shape.n >= 1 && shape.n < kMost && shape.k >= 32 && shape.k < kMost && shape.k % 32 == 0;
+}
 
 std::string digest_of(std::span<const float> values) {
   return sha256_hex(std::as_bytes(values));
@@ -93,17 +36,18 @@ std::string digest_of(std::span<const float> values) {
 // The best that was seen of each limit in this run: noise on a shared machine only takes away.
 class Limits {
  public:
-  double read(int threads, std::size_t bytes) {
+  void read(int threads, std::size_t bytes) {
     double& best = read_[{threads, bytes}];
-    return best = std::max(best, kernels::read_bandwidth(threads, bytes));
+    best = std::max(best, kernels::read_bandwidth(threads, bytes));
   }
-  Result<double> integer(const Machine& machine) {
+  Status integer(const OpMachine& machine) {
     NIBBLE_ASSIGN(const double found, kernels::integer_peak(machine.isa, machine.threads));
     double& best = integer_[{machine.isa, machine.threads}];
-    return best = std::max(best, found);
+    best = std::max(best, found);
+    return ok_status();
   }
   double best_read(int threads, std::size_t bytes) const { return read_.at({threads, bytes}); }
-  double best_integer(const Machine& machine) const { return integer_.at({machine.isa, machine.threads}); }
+  double best_integer(const OpMachine& machine) const { return integer_.at({machine.isa, machine.threads}); }
 
   Json to_json() const {
     Json read = Json::object(), integer = Json::object();
@@ -123,7 +67,7 @@ struct Row {
   std::string format;
   OpShape shape;
   int m = 0;
-  Machine machine;
+  OpMachine machine;
   std::string data = {};
   std::size_t bytes = 0;
   std::size_t limit_bytes = 0;  // of the buffer whose reading is the limit
@@ -134,17 +78,21 @@ struct Row {
   double ops() const { return 2.0 * m * shape.n * shape.k; }
   std::string name() const {
     return fmt::format("{} {} m={} n={} k={}, {}, {} thread{}", is_gemv() ? "gemv" : "gemm", format, m, shape.n,
-                       shape.k, machine.isa, machine.threads, machine.threads == 1 ? "" : "s");
+                       shape.k, machine.is_cpu() ? machine.isa : machine.backend, machine.threads,
+                       machine.threads == 1 ? "" : "s");
   }
   Json to_json(const Limits& limits) const {
     const double s = median(seconds);
     const double achieved = (is_gemv() ? static_cast<double>(bytes) : ops()) / s * 1e-9;
-    const double limit = is_gemv() ? limits.best_read(machine.threads, limit_bytes) : limits.best_integer(machine);
+    const double limit = !machine.is_cpu() ? 0
+                         : is_gemv()       ? limits.best_read(machine.threads, limit_bytes)
+                                           : limits.best_integer(machine);
     return {{"op", is_gemv() ? "gemv" : "gemm"},
             {"format", format},
             {"m", m},
             {"n", shape.n},
             {"k", shape.k},
+            {"backend", machine.backend},
             {"isa", machine.isa},
             {"threads", machine.threads},
             {"data", data},
@@ -155,13 +103,13 @@ struct Row {
             {"ops", ops()},
             {"limit_kind", is_gemv() ? "read_gb_per_s" : "int16_gop_per_s"},
             {"achieved", achieved},
-            {"limit", limit},
-            {"share", achieved / limit},
+            {"limit", limit > 0 ? Json(limit) : Json()},
+            {"share", limit > 0 ? Json(achieved / limit) : Json()},
             {"digest", digest}};
   }
 };
 
-std::vector<double> sample(Layer& layer, double budget_s) {
+std::vector<double> sample(OpLayer& layer, double budget_s) {
   std::vector<double> seconds;
   double total = 0;
   for (std::size_t i = 0; i <= kMinSamples || total < budget_s; ++i) {
@@ -180,23 +128,56 @@ class OpBench {
   OpBench(const OpOptions& options, const OpProgress& progress) : options_(options), progress_(progress) {}
 
   Result<Json> run() {
-    NIBBLE_ASSIGN(const std::vector<Machine> machines, choose_machines());
-    for (const Machine& machine : machines) NIBBLE_TRY(limits_.integer(machine));
+    NIBBLE_ASSIGN(const std::vector<OpMachine> machines, choose_machines());
+    NIBBLE_TRY(measure_peaks(machines));
+    Json left_out = Json::array();
     for (const std::string& format : options_.formats) {
-      for (const OpShape& shape : options_.shapes) NIBBLE_TRY(run_matrix(format, shape, machines));
+      for (const OpShape& shape : options_.shapes) {
+        if (options_.quick && !rows_.empty() && elapsed() > kQuickSeconds) {
+          left_out.push_back(fmt::format("{} {}x{}", format, shape.n, shape.k));
+        } else {
+          NIBBLE_TRY(run_matrix(format, shape, machines));
+        }
+      }
     }
-    for (const Machine& machine : machines) NIBBLE_TRY(limits_.integer(machine));
+    NIBBLE_TRY(measure_peaks(machines));
     Json json = {{"what", "bench op"}};
     json.update(program_facts());
     json["machine"] = machine_facts();
     json["machine"].update(limits_.to_json());
     json["rows"] = Json::array();
     for (const Row& row : rows_) json["rows"].push_back(row.to_json(limits_));
+    if (!left_out.empty()) json["left_out"] = left_out;
     return json;
   }
 
  private:
-  Result<std::vector<Machine>> choose_machines() const {
+  Status measure_peaks(const std::vector<OpMachine>& machines) {
+    for (const OpMachine& machine : machines) {
+      if (machine.is_cpu()) NIBBLE_TRY(limits_.integer(machine));
+    }
+    return ok_status();
+  }
+
+  Status measure_limit(const Row& row) {
+    if (!row.machine.is_cpu()) return ok_status();
+    if (!row.is_gemv()) return limits_.integer(row.machine);
+    limits_.read(row.machine.threads, row.limit_bytes);
+    return ok_status();
+  }
+
+  Result<std::vector<OpMachine>> choose_machines() const {
+    if (options_.backend != "cpu") {
+      if (!options_.isas.empty()) {
+        return Error{.message = fmt::format("backend '{}' has no instruction sets to choose", options_.backend),
+                     .found = fmt::format("{}", fmt::join(options_.isas, ", ")),
+                     .expected = "none named, or backend cpu"};
+      }
+      std::vector<OpMachine> machines;
+      for (const int n : options_.threads) machines.push_back({.backend = options_.backend, .threads = n});
+      if (machines.empty()) machines.push_back({.backend = options_.backend, .threads = hardware_threads()});
+      return machines;
+    }
     std::vector<std::string> isas = options_.isas;
     const auto known = kernels::cpu_isa_names();
     if (isas.empty()) isas = {std::string(known.front())};
@@ -204,7 +185,7 @@ class OpBench {
     std::vector<int> threads = options_.threads;
     if (threads.empty())
       threads = hardware_threads() > 1 ? std::vector<int>{1, hardware_threads()} : std::vector<int>{1};
-    std::vector<Machine> machines;
+    std::vector<OpMachine> machines;
     machines.reserve(isas.size() * threads.size());
     for (const std::string& isa : isas) {
       if (std::ranges::find(known, isa) == known.end()) {
@@ -212,23 +193,23 @@ class OpBench {
                      .found = isa,
                      .expected = fmt::format("all, or some of: {}", fmt::join(known, ", "))};
       }
-      for (const int n : threads) machines.push_back({isa, n});
+      for (const int n : threads) machines.push_back({.isa = isa, .threads = n});
     }
     return machines;
   }
 
-  Status run_matrix(const std::string& format, const OpShape& shape, const std::vector<Machine>& machines) {
-    if (shape.n < 1 || shape.k < 32 || shape.k % 32 != 0) {
+  Status run_matrix(const std::string& format, const OpShape& shape, const std::vector<OpMachine>& machines) {
+    if (!is_shape(shape)) {
       return Error{.message = "not the shape of a layer",
                    .found = fmt::format("{}x{}", shape.n, shape.k),
-                   .expected = "NxK: N rows, K columns, K a multiple of 32"};
+                   .expected = kShapeRule};
     }
     NIBBLE_ASSIGN(OpWeights weights, OpWeights::create(format, shape.n, shape.k));
     const int most = *std::ranges::max_element(options_.tokens);
     const std::vector<float> x = op_activations(most, shape.k);
-    NIBBLE_ASSIGN(const std::vector<float> expected, Layer::reference(weights, x, most, shape));
     std::vector<OpWeights> copies;
     copies.push_back(std::move(weights));
+    NIBBLE_ASSIGN(const std::vector<float> expected, contract_outputs(copies[0], x, most, shape));
     const std::size_t wanted = options_.from_cache ? 1 : ram_bytes();
     if (options_.from_cache && copies[0].bytes() > last_level_cache_bytes() / 2) {
       return Error{.message = "the matrix does not fit into the cache",
@@ -238,7 +219,7 @@ class OpBench {
     while (copies.size() * copies[0].bytes() < wanted) copies.push_back(copies[0].copy());
     std::vector<OpWeights> one;
     one.push_back(copies[0].copy());
-    for (const Machine& machine : machines) {
+    for (const OpMachine& machine : machines) {
       for (const int m : options_.tokens) {
         Row row{.format = format, .shape = shape, .m = m, .machine = machine};
         NIBBLE_TRY(run_row(row, row.is_gemv() ? copies : one, x, expected));
@@ -247,16 +228,25 @@ class OpBench {
     return ok_status();
   }
 
+  static Result<std::vector<float>> contract_outputs(const OpWeights& weights, std::span<const float> x, int m,
+                                                     const OpShape& shape) {
+    std::vector<OpWeights> one;
+    one.push_back(weights.copy());
+    const OpMachine reference{.backend = "reference", .threads = hardware_threads()};
+    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(reference, one, x, m, shape));
+    return layer.outputs(0);
+  }
+
   Status run_row(Row row, const std::vector<OpWeights>& copies, std::span<const float> x,
                  std::span<const float> expected) {
     if (options_.quick) row.m = tokens_that_fit(row);
     row.bytes = copies[0].bytes();
     row.data = !row.is_gemv() ? "any" : options_.from_cache ? "cache" : "ram";
     row.limit_bytes = options_.from_cache ? row.bytes : kernels::kReadBytes;
-    if (row.is_gemv()) limits_.read(row.machine.threads, row.limit_bytes);
-    NIBBLE_ASSIGN(Layer layer, Layer::create(row.machine, copies, x, row.m, row.shape));
+    if (row.is_gemv()) NIBBLE_TRY(measure_limit(row));
+    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(row.machine, copies, x, row.m, row.shape));
     row.seconds = sample(layer, options_.quick ? std::min(0.3, options_.row_seconds) : options_.row_seconds);
-    if (row.is_gemv()) limits_.read(row.machine.threads, row.limit_bytes);
+    NIBBLE_TRY(measure_limit(row));
     const auto wanted = expected.first(static_cast<std::size_t>(row.m) * static_cast<std::size_t>(row.shape.n));
     for (std::size_t copy = 0; copy < copies.size(); ++copy) {
       const std::vector<float> found = layer.outputs(copy);
@@ -276,10 +266,9 @@ class OpBench {
 
   // Six runs at a fifth of the peak shall take some seconds, and less where this run is late already.
   int tokens_that_fit(const Row& row) const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
-    const double peak_seconds = elapsed.count() < 20 ? 0.25 : 0.03;
+    const double peak_seconds = elapsed() < kQuickSeconds / 2 ? 0.25 : 0.03;
     int m = row.m;
-    while (m > 2 * kGemvTokens &&
+    while (row.machine.is_cpu() && m > 2 * kGemvTokens &&
            2e-9 * m * row.shape.n * row.shape.k > peak_seconds * limits_.best_integer(row.machine))
       m /= 2;
     return m;
@@ -290,6 +279,8 @@ class OpBench {
     const std::uint64_t several = std::max<std::uint64_t>(kernels::kReadBytes, 4 * last_level_cache_bytes());
     return static_cast<std::size_t>(std::min(several, physical_memory_bytes() / 16));
   }
+
+  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
 
   const OpOptions& options_;
   const OpProgress& progress_;
@@ -306,8 +297,8 @@ Result<OpShape> parse_shape(const std::string& text) {
   const auto n = std::from_chars(text.data(), end, shape.n);
   const bool has_x = n.ec == std::errc() && n.ptr != end && *n.ptr == 'x';
   const auto k = std::from_chars(has_x ? n.ptr + 1 : end, end, shape.k);
-  if (!has_x || k.ec != std::errc() || k.ptr != end) {
-    return Error{.message = "not a shape", .found = text, .expected = "NxK, for example 14336x4096"};
+  if (!has_x || k.ec != std::errc() || k.ptr != end || !is_shape(shape)) {
+    return Error{.message = "not the shape of a layer", .found = text, .expected = kShapeRule};
   }
   return shape;
 }

@@ -9,24 +9,22 @@
 
 #include "base/result.h"
 #include "measure/facts.h"
+#include "measure/op_layer.h"
 
 namespace nibble::measure {
 
-struct OpShape {
-  int n = 0;  // rows of the weights, outputs
-  int k = 0;  // columns, inputs; a multiple of 32
-};
 Result<OpShape> parse_shape(const std::string& text);  // "14336x4096": n x k
 
 struct OpOptions {
   std::vector<OpShape> shapes = {{14336, 4096}, {4096, 14336}};
-  std::vector<std::string> formats = {"nvfp4"};  // nvfp4, f16, bf16, q8_0
-  std::vector<std::string> isas = {};            // empty: the best of this machine; "all": every one
-  std::vector<int> threads = {};                 // empty: 1 and all
-  std::vector<int> tokens = {1, 512};            // m; up to 16 are a gemv, more a gemm
-  bool from_cache = false;                       // gemv: one matrix again and again, instead of many in turn
-  double row_seconds = 1;                        // samples of a row until then, five at least
-  bool quick = false;  // ends within 40 seconds: shorter samples, and fewer tokens for a slow isa
+  std::vector<std::string> formats = {"nvfp4"};  // of op_formats()
+  std::string backend = "cpu";
+  std::vector<std::string> isas = {};  // empty: the best of this machine; "all": every one
+  std::vector<int> threads = {};       // empty: 1 and all
+  std::vector<int> tokens = {1, 512};  // m; up to 16 are a gemv, more a gemm
+  bool from_cache = false;             // gemv: one matrix again and again, instead of many in turn
+  double row_seconds = 1;              // samples of a row until then, five at least
+  bool quick = false;                  // ends within 40 seconds: shorter samples, and fewer tokens for a slow isa
 };
 
 // One line for people per row as it is done.
@@ -36,7 +34,8 @@ using OpProgress = std::function<void(const Json& row)>;
 // {threads: x}}}, "rows": [...]}. A row: op, format, m, n, k, isa, threads, data ("ram": matrices in turn that no cache
 // holds; "cache": one matrix that fits into one; "any": a gemm), samples_s, median_s, cv, bytes (of weights), ops
 // (2mnk), limit_kind ("read_gb_per_s": bytes / median_s, "int16_gop_per_s": ops / median_s), achieved, limit, share,
-// digest (SHA-256 of the outputs). Fails where a digest is not that of the reference.
+// digest (SHA-256 of the outputs). "left_out": what a quick run had no time for. limit and share are null of a backend
+// whose limit is not known. Fails where a digest is not that of the reference.
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress = {});
 
 }  // namespace nibble::measure

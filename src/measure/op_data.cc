@@ -1,15 +1,36 @@
 #include "measure/op_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
+#include <string_view>
 
 #include "tensor/dtype.h"
 
 namespace nibble::measure {
 namespace {
 
-constexpr const char* kFormats = "nvfp4, f16, bf16, q8_0";
+// Rows as a GGUF has them, and where in a block its scales stand: one or two 16-bit floats.
+struct RowFormat {
+  std::string_view name;
+  DType dtype;
+  std::size_t scales_at;
+  std::size_t n_scales;
+};
+constexpr RowFormat kRowFormats[] = {
+    {"f16", DType::kF16, 0, 1},   {"bf16", DType::kBF16, 0, 1},  {"q4_0", DType::kQ4_0, 0, 1},
+    {"q4_1", DType::kQ4_1, 0, 2}, {"q5_0", DType::kQ5_0, 0, 1},  {"q5_1", DType::kQ5_1, 0, 2},
+    {"q8_0", DType::kQ8_0, 0, 1}, {"q2_k", DType::kQ2_K, 80, 2}, {"q3_k", DType::kQ3_K, 108, 1},
+    {"q4_k", DType::kQ4_K, 0, 2}, {"q5_k", DType::kQ5_K, 0, 2},  {"q6_k", DType::kQ6_K, 208, 1},
+};
+
+const RowFormat* find_row_format(std::string_view name) {
+  const auto* const found = std::ranges::find(kRowFormats, name, &RowFormat::name);
+  return found == std::end(kRowFormats) ? nullptr : found;
+}
 
 // Eight bytes a draw; mt19937_64 is the same everywhere.
 void fill(std::span<std::uint8_t> bytes, std::mt19937_64& random) {
@@ -19,22 +40,37 @@ void fill(std::span<std::uint8_t> bytes, std::mt19937_64& random) {
   }
 }
 
-// Keeps sign, the low mantissa bits and one or two bits of the exponent: magnitudes within a few octaves below 1.
-void make_16bit(std::span<std::uint8_t> bytes, std::uint16_t keep, std::uint16_t set) {
-  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
-    std::uint16_t half;
-    std::memcpy(&half, &bytes[i], 2);
-    half = static_cast<std::uint16_t>((half & keep) | set);
-    std::memcpy(&bytes[i], &half, 2);
+// Keeps sign, the low mantissa bits and one or two bits of the exponent: magnitudes within a few octaves.
+void make_16bit(std::uint8_t* bytes, std::uint16_t keep, std::uint16_t set) {
+  std::uint16_t half;
+  std::memcpy(&half, bytes, 2);
+  half = static_cast<std::uint16_t>((half & keep) | set);
+  std::memcpy(bytes, &half, 2);
+}
+
+// Floats below 1; scales around 2^-11, positive and small as those of models are.
+void make_finite(std::span<std::uint8_t> rows, const RowFormat& format) {
+  const std::size_t block_bytes = dtype_info(format.dtype).block_bytes;
+  for (std::size_t block = 0; block < rows.size(); block += block_bytes) {
+    for (std::size_t i = 0; i < format.n_scales; ++i) {
+      std::uint8_t* const number = &rows[block + format.scales_at + 2 * i];
+      if (format.dtype == DType::kF16)
+        make_16bit(number, 0x8FFF, 0x2000);
+      else if (format.dtype == DType::kBF16)
+        make_16bit(number, 0x81FF, 0x3C00);
+      else
+        make_16bit(number, 0x0BFF, 0x1000);
+    }
   }
 }
 
-DType dtype_of(const std::string& format) {
-  if (format == "f16") return DType::kF16;
-  return format == "bf16" ? DType::kBF16 : DType::kQ8_0;
-}
-
 }  // namespace
+
+std::vector<std::string> op_formats() {
+  std::vector<std::string> names = {"nvfp4"};
+  for (const RowFormat& format : kRowFormats) names.emplace_back(format.name);
+  return names;
+}
 
 Result<OpWeights> OpWeights::create(const std::string& format, int n, int k) {
   OpWeights w;
@@ -48,17 +84,23 @@ Result<OpWeights> OpWeights::create(const std::string& format, int n, int k) {
     fill(w.memory_.span(), random);
     for (std::uint8_t& scale : w.memory_.span().subspan(elements / 2))
       scale = static_cast<std::uint8_t>(72 + scale % 24);
-  } else if (format == "f16" || format == "bf16" || format == "q8_0") {
-    const bool is_q8 = format == "q8_0";
-    w.memory_ = AlignedBuffer<std::uint8_t>(is_q8 ? elements / 32 * 34 : 2 * elements);
-    fill(w.memory_.span(), random);
-    if (format == "f16") make_16bit(w.memory_.span(), 0x8FFF, 0x2000);
-    if (format == "bf16") make_16bit(w.memory_.span(), 0x81FF, 0x3C00);
-    for (std::size_t block = 0; is_q8 && block < w.memory_.size(); block += 34)
-      make_16bit(w.memory_.span().subspan(block, 2), 0x0BFF, 0x1000);
-  } else {
-    return Error{.message = "unknown weight format '" + format + "'", .found = format, .expected = kFormats};
+    return w;
   }
+  const RowFormat* const rows = find_row_format(format);
+  if (rows == nullptr) {
+    return Error{.message = "unknown weight format '" + format + "'",
+                 .found = format,
+                 .expected = fmt::format("one of: {}", fmt::join(op_formats(), ", "))};
+  }
+  const std::uint32_t block = dtype_info(rows->dtype).block_size;
+  if (k % static_cast<int>(block) != 0) {
+    return Error{.message = fmt::format("a row of {} does not end with a block", format),
+                 .found = fmt::format("K = {}", k),
+                 .expected = fmt::format("a multiple of {}", block)};
+  }
+  w.memory_ = AlignedBuffer<std::uint8_t>(bytes_of(rows->dtype, elements));
+  fill(w.memory_.span(), random);
+  make_finite(w.memory_.span(), *rows);
   return w;
 }
 
@@ -84,7 +126,8 @@ kernels::WeightSource OpWeights::source() const {
                      .tensor_scale = 0.01F,
                      .input_scale_inv = {}};
   }
-  return TensorView{.name = "bench", .dtype = dtype_of(format_), .shape = {k, n}, .bytes = std::as_bytes(bytes)};
+  return TensorView{
+      .name = "bench", .dtype = find_row_format(format_)->dtype, .shape = {k, n}, .bytes = std::as_bytes(bytes)};
 }
 
 std::vector<float> op_activations(int m, int k) {

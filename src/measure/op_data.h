@@ -11,10 +11,13 @@
 
 namespace nibble::measure {
 
+std::vector<std::string> op_formats();  // nvfp4, f16, bf16, then the block formats of GGUF, q4_0 to q6_k
+
 // Codes of every kind, scales over three octaves (as models have them), finite 16-bit floats of both signs.
 class OpWeights {
  public:
-  static Result<OpWeights> create(const std::string& format, int n, int k);  // an error if the format is unknown
+  // An error where the format is unknown or has no row of `k`.
+  static Result<OpWeights> create(const std::string& format, int n, int k);
 
   std::size_t bytes() const { return memory_.size(); }
   // The same weights at another address.
@@ -25,8 +28,7 @@ class OpWeights {
   std::string format_;
   int n_ = 0;
   int k_ = 0;
-  AlignedBuffer<std::uint8_t>
-      memory_;  // NVFP4: codes [n, k / 2], then scales [n, k / 16]; else rows as the file has them
+  AlignedBuffer<std::uint8_t> memory_;  // NVFP4: codes [n, k / 2], scales [n, k / 16]; otherwise rows as in a file
 };
 
 std::vector<float> op_activations(int m, int k);  // [m, k], about normal, an outlier now and then

@@ -3,27 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 #include "measure/svg.h"
 
 namespace nibble::measure {
 namespace {
 
-constexpr const char* kStyle = R"(
+// Of the page and of every picture that stands alone.
+constexpr const char* kPictureStyle = R"(
 :root { --ink: #1c1d21; --dim: #63666f; --paper: #fff; --bar: #2f6db5; --limit: #c0392b; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e6e8; --dim: #9a9da6; --paper: #17181c; --bar: #6aa5e8; --limit: #ef7d6d; }
 }
+svg { background: var(--paper); } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+.bar, .cell { fill: var(--bar); } .limit { stroke: var(--limit); stroke-width: 2; }
+)";
+constexpr const char* kPageStyle = R"(
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p { color: var(--dim); }
-svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-.bar, .cell { fill: var(--bar); } .limit { stroke: var(--limit); stroke-width: 2; }
+svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; } td, th { padding: 0.15rem 0.7rem; text-align: right; } td:first-child, th:first-child { text-align: left; }
 )";
 
-std::string section(const std::string& title, const std::string& about, const std::string& picture) {
-  return fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", title, about, picture);
+std::string error_range(std::span<const TensorError> tensors) {
+  if (tensors.empty()) return "";
+  const auto [least, most] = std::ranges::minmax_element(tensors, {}, &TensorError::relative_rms);
+  return fmt::format(", {:.2f} to {:.2f} %", 100 * least->relative_rms, 100 * most->relative_rms);
 }
 
 std::string error_map(std::span<const TensorError> tensors) {
@@ -72,9 +78,13 @@ std::string scale_bars(std::span<const TensorError> tensors) {
       total += static_cast<double>(t.stats.scale_exponents[i]);
     }
   }
+  const auto is_used = [](double count) { return count > 0; };
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(counts, is_used) - counts.begin());
+  std::size_t last = counts.size();
+  while (last > first && !is_used(counts[last - 1])) --last;
   std::vector<Bar> bars;
   bars.reserve(counts.size());
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  for (std::size_t i = first; i < last; ++i) {
     const double share = total > 0 ? counts[i] / total : 0;
     bars.push_back({.label = i == 0 ? "below 2^-6" : fmt::format("2^{}", static_cast<int>(i) - 7),
                     .value = share,
@@ -116,6 +126,7 @@ std::string speed_bars(const Json& speed) {
   std::vector<Bar> bars;
   bars.reserve(speed.at("rows").size());
   for (const Json& row : speed.at("rows")) {
+    if (row.at("share").is_null()) continue;  // of a backend whose limit is not known
     const bool gemv = row.at("op") == "gemv";
     bars.push_back(
         {.label = fmt::format("{} {} m={} {}x{}, {} x {}", row.at("op").get<std::string>(),
@@ -136,43 +147,76 @@ Status check_kind(const Json* receipt, const char* what) {
                .expected = fmt::format("\"what\": \"{}\"", what)};
 }
 
+std::vector<Picture> pictures_of(const ReportParts& parts) {
+  std::vector<Picture> pictures;
+  if (parts.has_source) {
+    pictures.push_back({"error", "Error by layer and tensor",
+                        "Root mean square of (NVFP4 - source) over that of the source" + error_range(parts.tensors) +
+                            ": the stronger the colour, the larger. Columns are layers.",
+                        error_map(parts.tensors)});
+  }
+  pictures.push_back({"codes", "Codes", "How often each of the sixteen values is used, over all NVFP4 tensors.",
+                      code_bars(parts.tensors)});
+  pictures.push_back(
+      {"scales", "Scales", "Groups of 16 by the power of two of their scale.", scale_bars(parts.tensors)});
+  if (parts.quality != nullptr) {
+    pictures.push_back(
+        {"kl", "KL by position in the window",
+         "Mean over the positions of a band, in nats a token; what is new at the beginning of a window is "
+         "harder.",
+         kl_bars(*parts.quality)});
+  }
+  if (parts.speed != nullptr) {
+    pictures.push_back(
+        {"speed", "Speed against the limit of the same run",
+         "gemv: bytes of weights over the read bandwidth; gemm: operations over the rate of the int16 dot "
+         "product. The line is the limit.",
+         speed_bars(*parts.speed)});
+  }
+  return pictures;
+}
+
 }  // namespace
 
-Result<std::string> render_report(const ReportParts& parts) {
+Result<std::vector<Picture>> report_pictures(const ReportParts& parts) {
   NIBBLE_TRY(check_kind(parts.quality, "compare"));
   NIBBLE_TRY(check_kind(parts.speed, "bench op"));
+  try {
+    return pictures_of(parts);
+  } catch (const Json::exception& error) {  // a receipt whose fields are not what they should be
+    return Error{.message = "a receipt is damaged", .found = error.what(), .expected = "what this version writes"};
+  }
+}
+
+std::string standalone(const Picture& picture) {
+  const std::string open = "<svg ";
+  const std::size_t end = picture.svg.find('>') + 1;
+  return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" {}<title>{}</title><style>{}</style>{})",
+                     picture.svg.substr(open.size(), end - open.size()), escape_html(picture.title), kPictureStyle,
+                     picture.svg.substr(end));
+}
+
+Result<std::string> render_report(const ReportParts& parts) {
+  NIBBLE_ASSIGN(const std::vector<Picture> pictures, report_pictures(parts));
   const Json program = program_facts(), machine = machine_facts();
   std::string body = fmt::format("<h1>{}</h1>\n<p>nibble {} ({}), {}</p>\n", escape_html(parts.title),
                                  program["version"].get<std::string>(), program["commit"].get<std::string>(),
                                  escape_html(machine["cpu"].get<std::string>()));
-  try {
-    if (parts.has_source) {
-      body += section("Error by layer and tensor",
-                      "Root mean square of (NVFP4 - source) over that of the source; darker is larger.",
-                      error_map(parts.tensors));
+  if (parts.quality != nullptr) {
+    try {
+      body += "<h2>Quality</h2>\n<p>Texts as classes; a is the reference, KL in nats a token.</p>\n" +
+              quality_table(*parts.quality);
+    } catch (const Json::exception& error) {
+      return Error{.message = "a receipt is damaged", .found = error.what(), .expected = "what this version writes"};
     }
-    body += section("Codes", "How often each of the sixteen values is used, over all NVFP4 tensors.",
-                    code_bars(parts.tensors));
-    body += section("Scales", "Groups of 16 by the power of two of their scale.", scale_bars(parts.tensors));
-    if (parts.quality != nullptr) {
-      body += section("Quality", "Texts as classes; a is the reference, KL in nats a token.",
-                      quality_table(*parts.quality));
-      body += section("KL by position in the window", "What is new at the beginning of a window is harder.",
-                      kl_bars(*parts.quality));
-    }
-    if (parts.speed != nullptr) {
-      body += section(
-          "Speed against the limit of the same run",
-          "gemv: bytes of weights over the read bandwidth; gemm: operations over the rate of the int16 dot product.",
-          speed_bars(*parts.speed));
-    }
-  } catch (const Json::exception& error) {  // a receipt whose fields are not what they should be
-    return Error{.message = "a receipt is damaged", .found = error.what(), .expected = "what this version writes"};
+  }
+  for (const Picture& picture : pictures) {
+    body += fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", picture.title, picture.about, picture.svg);
   }
   return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>{}</style>"
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>{}{}</style>"
       "</head>\n<body>\n{}</body></html>\n",
-      escape_html(parts.title), kStyle, body);
+      escape_html(parts.title), kPictureStyle, kPageStyle, body);
 }
 
 }  // namespace nibble::measure

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "measure/facts.h"
 #include "measure/tensor_error.h"
@@ -16,7 +17,16 @@ struct ReportParts {
   const Json* quality = nullptr;              // a receipt of `nibble compare`
   const Json* speed = nullptr;                // a receipt of `nibble bench op`
 };
-// Refuses receipts that are not what they are given for.
+struct Picture {
+  std::string name;  // "error", "codes", "scales", "kl", "speed": of a file
+  std::string title;
+  std::string about;
+  std::string svg;  // colours come from the page
+};
+// Both refuse receipts that are not what they are given for.
+Result<std::vector<Picture>> report_pictures(const ReportParts& parts);
 Result<std::string> render_report(const ReportParts& parts);
+// The picture as a file of its own.
+std::string standalone(const Picture& picture);
 
 }  // namespace nibble::measure

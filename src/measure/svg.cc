@@ -30,25 +30,30 @@ std::string escape_html(const std::string& text) {
 }
 
 std::string bar_chart(const std::vector<Bar>& bars) {
-  constexpr int kLabel = 330, kWidth = 420, kText = 200, kStep = 22, kHeight = 14;
+  constexpr std::size_t kWidth = 420, kText = 170, kStep = 22, kHeight = 14, kCharacter = 7;
   double most = 0;
-  for (const Bar& bar : bars) most = std::max({most, bar.value, bar.limit});
+  std::size_t label = 0;  // room for the longest
+  for (const Bar& bar : bars) {
+    most = std::max({most, bar.value, bar.limit});
+    label = std::max(label, kCharacter * bar.label.size() + 8);
+  }
   const auto length = [most](double value) { return most > 0 ? value / most * kWidth : 0; };
-  std::string svg = fmt::format(R"(<svg viewBox="0 0 {} {}" width="{}" role="img">)", kLabel + kWidth + kText,
-                                kStep * bars.size() + 4, kLabel + kWidth + kText);
+  std::string svg = fmt::format(R"(<svg viewBox="0 0 {} {}" width="{}" role="img">)", label + kWidth + kText,
+                                kStep * bars.size() + 4, label + kWidth + kText);
   double y = 2;
   for (const Bar& bar : bars) {
-    svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLabel - 8, y + kHeight - 2,
+    svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", label - 8, y + kHeight - 2,
                        escape_html(bar.label));
-    svg += fmt::format(R"(<rect class="bar" x="{}" y="{}" width="{:.2f}" height="{}"/>)", kLabel, y, length(bar.value),
+    svg += fmt::format(R"(<rect class="bar" x="{}" y="{}" width="{:.2f}" height="{}"/>)", label, y, length(bar.value),
                        kHeight);
     if (bar.limit > 0) {
-      const double x = kLabel + length(bar.limit);
+      const double x = static_cast<double>(label) + length(bar.limit);
       svg +=
           fmt::format(R"(<line class="limit" x1="{:.2f}" x2="{:.2f}" y1="{}" y2="{}"/>)", x, x, y - 2, y + kHeight + 2);
     }
-    svg += fmt::format(R"(<text x="{:.2f}" y="{}">{}</text>)", kLabel + length(std::max(bar.value, bar.limit)) + 6,
-                       y + kHeight - 2, escape_html(bar.text));
+    svg += fmt::format(R"(<text x="{:.2f}" y="{}">{}</text>)",
+                       static_cast<double>(label) + length(std::max(bar.value, bar.limit)) + 6, y + kHeight - 2,
+                       escape_html(bar.text));
     y += kStep;
   }
   return svg + "</svg>\n";

@@ -72,8 +72,8 @@ void Transformer::attention_block(const LayerWeights& layer, int index, std::spa
                                      {layer.k.get(), data_or_null(layer.k_bias), a.k->data()},
                                      {layer.v.get(), data_or_null(layer.v_bias), a.v->data()}};
   backend_.linears(*a.from_model, qkv);
-  backend_.rope_store_kv(a.q->data(), c.n_heads, a.k->data(), a.v->data(), rows, index, *rope_);
-  backend_.attention_input(a.q->data(), rows, index, attention_shape_, a.attention->data(), *a.from_attention);
+  backend_.rope_attention_input(a.q->data(), a.k->data(), a.v->data(), rows, index, *rope_, attention_shape_,
+                                a.attention->data(), *a.from_attention);
   backend_.linear(*a.from_attention, *layer.attn_output, data_or_null(layer.attn_output_bias), a.projected->data());
 }
 

@@ -31,6 +31,17 @@ TEST(Commands, ARunAndItsReplay) {
   EXPECT_THAT(replay.out, StartsWith("identical: "));
 }
 
+TEST(Commands, AReceiptOfNothingIsNoProof) {
+  const std::string model = tiny();
+  const std::string receipt = test_folder() + "/receipt.json";
+  ASSERT_EQ(run_nibble({"run", model, "-p", "the", "-n", "0", "--receipt", receipt}).status, 0);
+  const Outcome nothing = run_nibble({"replay", receipt, "--model", model});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_THAT(nothing.err, AllOf(HasSubstr("nothing to compare"), HasSubstr("0 tokens"), HasSubstr("--digest-prompt")));
+  ASSERT_EQ(run_nibble({"run", model, "-p", "the", "-n", "0", "--digest-prompt", "--receipt", receipt}).status, 0);
+  EXPECT_THAT(run_nibble({"replay", receipt, "--model", model}).out, StartsWith("identical: "));
+}
+
 // Before the work starts: the model that would be loaded does not exist.
 TEST(Commands, OutputPathsAreTriedFirst) {
   const std::string model = tiny();

@@ -21,11 +21,12 @@ void expect_refused(const std::vector<std::string>& command, const std::string& 
   std::vector<std::string> arguments = command;
   arguments.insert(arguments.end(), {flag, value});
   const Outcome outcome = run_nibble(arguments);
+  const std::string name = command[0] == "bench" ? "bench " + command[1] : command[0];
   EXPECT_EQ(outcome.status, 2) << flag << " " << value << "\n" << outcome.err;
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err,
               AllOf(StartsWith("error: " + flag), HasSubstr("found:    " + value), HasSubstr("expected: " + expected),
-                    HasSubstr("see nibble " + command[0] + " --help"), Not(HasSubstr(kNoModel))));
+                    HasSubstr("see nibble " + name + " --help"), Not(HasSubstr(kNoModel))));
 }
 
 const std::vector<std::string> kRun = {"run", kNoModel, "-p", "x"};
@@ -34,6 +35,7 @@ const std::vector<std::string> kChat = {"chat", kNoModel};
 TEST(Usage, SamplingFlagsAreCheckedBeforeAModelIsOpened) {
   for (const std::vector<std::string>& command : {kRun, kChat}) {
     expect_refused(command, "--temp", "nan", "a number");
+    expect_refused(command, "--temp", "1e308", "a number from -3.4028235e+38 to 3.4028235e+38");
     expect_refused(command, "--temp", "-1", "0 (greedy)");
     expect_refused(command, "--temp", "warm", "a number");
     expect_refused(command, "--top-p", "2", "in (0, 1]");
@@ -57,7 +59,7 @@ TEST(Usage, SamplingFlagsAreCheckedBeforeAModelIsOpened) {
 TEST(Usage, FlagsOfMachineAndSessionToo) {
   expect_refused(kRun, "--backend", "tpu", "one of: auto, cuda, metal, cpu, reference");
   expect_refused(kRun, "--isa", "altivec", "one of: auto, ");
-  expect_refused(kRun, "--contract", "nc9", "one of: nc1, nk1, nc1-f16");
+  expect_refused(kRun, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4");
   expect_refused(kRun, "--threads", "-1", "a whole number from 0 to 1024");
   expect_refused(kRun, "--threads", "1.5", "a whole number from 0 to 1024");
   expect_refused(kRun, "--ctx", "99999999999", "a whole number from 0");
@@ -66,6 +68,46 @@ TEST(Usage, FlagsOfMachineAndSessionToo) {
   expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, q8_0, nvfp4");
   expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, q8_0, nvfp4");
   expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--recipe", "min", "one of: max, ");
+}
+
+TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
+  const std::vector<std::string> op = {"bench", "op"}, decode = {"bench", "decode", kNoModel};
+  expect_refused(op, "--format", "q9", "one of: nvfp4, f16, bf16, q4_0");
+  expect_refused(op, "--shape", "3x5", "NxK, such as 14336x4096");
+  expect_refused(op, "--isa", "altivec", "one of: all, ");
+  expect_refused(op, "--tokens", "0", "a whole number from 1 to 65536");
+  expect_refused(op, "--threads", "1.5", "a whole number from 1 to 1024");
+  expect_refused(op, "--backend", "auto", "one of: cuda, metal, cpu, reference");
+  expect_refused(decode, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, float");
+  expect_refused(decode, "--repetitions", "2", "a whole number from 5 to 10000");
+  expect_refused(decode, "--warmups", "0", "a whole number from 1 to 100");
+  expect_refused(decode, "--n-tokens", "0", "a whole number from 1");
+  expect_refused(decode, "--prefix", "-4", "a whole number from 1");
+  expect_refused(decode, "--against", "vllm", "one of: llama.cpp");
+  const std::vector<std::string> ppl = {"ppl", kNoModel, "-f", "no/such.txt"};
+  expect_refused(ppl, "--window", "1", "a whole number from 2 to 1048576");
+  expect_refused(ppl, "--stride", "-1", "a whole number from 0");
+  expect_refused(ppl, "--max-tokens", "x", "a whole number from 0");
+  expect_refused(ppl, "--max-ppl", "nan", "a number from 0");
+  expect_refused(ppl, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, float");
+  const std::vector<std::string> compare = {"compare", kNoModel, kNoModel, "-f", "no/such.txt"};
+  expect_refused(compare, "--max-kl", "-1", "a number from 0");
+  expect_refused(compare, "--min-top1", "2", "a number from 0 to 1");
+}
+
+TEST(Usage, SettingsAndCombinationsAreCheckedBeforeAModelIsOpened) {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& words) {
+    const Outcome outcome = run_nibble(arguments);
+    EXPECT_EQ(outcome.status, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(words), HasSubstr("found: "), Not(HasSubstr(kNoModel))));
+  };
+  refused({"compare", kNoModel, kNoModel, "-f", "x", "--a", "contract=nc9"}, "--a: contract cannot be 'nc9'");
+  refused({"compare", kNoModel, kNoModel, "-f", "x", "--b", "threads=x"}, "--b: 'x' is not a value of 'threads'");
+  refused({"bench", "decode", kNoModel, "--vs", "speed=2"}, "--vs: 'speed=2' is not a setting");
+  refused({"bench", "prefill", kNoModel, "--vs", "backend=tpu"}, "--vs: backend cannot be 'tpu'");
+  refused({"ppl", kNoModel, "-f", "x", "--stride", "600"}, "--stride cannot be more than --window");
+  refused({"run", kNoModel, "-p", "x", "--backend", "reference", "--isa", "avx2"}, "no instruction sets to choose");
+  refused({"bench"}, "nibble bench needs a command");
 }
 
 TEST(Usage, TheShortNameOfAFlagLeadsToItsLongOne) {

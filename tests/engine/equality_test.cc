@@ -2,6 +2,8 @@
 // states and backends. On small random models; tools/prove_equality does the same on real ones.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "engine/generate.h"
 #include "engine/loaded_model.h"
 #include "kernels/cpu/detect.h"
@@ -48,7 +50,17 @@ std::vector<TinySpec> specs() {
       {.architecture = "qwen2", .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .own_head = true},
       {.architecture = "llama", .d_model = 96, .d_ff = 208, .n_heads = 2, .n_kv_heads = 2, .head_dim = 80},
       {.architecture = "llama", .d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant, .own_head = true},
-      {.architecture = "qwen2", .d_model = 256, .d_ff = 288, .n_heads = 4, .head_dim = 64, .lane = Lane::kMixed}};
+      {.architecture = "qwen2", .d_model = 256, .d_ff = 288, .n_heads = 4, .head_dim = 64, .lane = Lane::kMixed},
+      {.architecture = "qwen2",
+       .n_layers = 1,
+       .d_model = 272,
+       .d_ff = 592,
+       .n_heads = 4,
+       .head_dim = 64,
+       .muser_keys = true},
+      {.muser_keys = true, .input_scales = true, .metadata = [](GgufWriter& w) {
+         w.add_string(kContractKey, "w4a4");
+       }}};
 }
 
 class Equality : public ::testing::TestWithParam<int> {
@@ -95,7 +107,19 @@ TEST_P(Equality, APrefixInTheCacheChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 5));
+// A model that the three can run has other logits in each.
+TEST(Contracts, AreKeptApart) {
+  const std::string path = write_tiny_model({.muser_keys = true, .input_scales = true}, "contracts.gguf");
+  std::set<std::string> digests;
+  for (const char* contract : {"nc1", "nc1-f16", "w4a4"}) {
+    const auto loaded = load_on(path, {.backend = "cpu", .contract = contract});
+    EXPECT_EQ(loaded->contract, contract);
+    digests.insert(complete_cold(*loaded, 64, false).logits_digest);
+  }
+  EXPECT_EQ(digests.size(), 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 7));
 
 }  // namespace
 }  // namespace nibble::engine

@@ -77,9 +77,30 @@ TEST(Load, HyperParametersAreChecked) {
   EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.vocab_size", 7); }}).key, "llama.vocab_size");
 }
 
-TEST(Load, OtherContractsAreRefusedOrAskedForByName) {
-  EXPECT_EQ(refused({}, {.contract = "nc1-f16"}).found, "nc1-f16");
+TEST(Load, OtherContractsAreAskedForByNameOrRefused) {
   EXPECT_EQ(refused({}, {.contract = "nc2"}).found, "nc2");
+  const auto asked_for = load(write_tiny_model({}, "load.gguf"), {.backend = "reference", .contract = "nc1-f16"});
+  ASSERT_TRUE(asked_for.ok());
+  EXPECT_EQ((*asked_for)->contract, "nc1-f16");
+  const Error bare = refused({}, {.backend = "reference", .contract = "w4a4"});
+  EXPECT_EQ(bare.tensor, "blk.0.attn_k.weight");
+  EXPECT_EQ(bare.found, "a weight without one");
+  const TinySpec kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
+  EXPECT_EQ(refused(kquant, {.backend = "reference", .contract = "w4a4"}).found, "no NVFP4 weights");
+}
+
+TEST(Load, KeysOfTheFirstLaneDeclareItsArithmetic) {
+  for (const bool input_scales : {false, true}) {
+    const TinySpec spec{.muser_keys = true, .input_scales = input_scales};
+    const auto loaded = load(write_tiny_model(spec, "load.gguf"), {.backend = "reference"});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().to_string();
+    EXPECT_EQ((*loaded)->contract, "nc1-f16");
+    const auto asked_for = load((*loaded)->file().path(), {.backend = "reference", .contract = "w4a4"});
+    EXPECT_EQ(asked_for.ok(), input_scales);
+    const auto own = load((*loaded)->file().path(), {.contract = "nc1"});
+    ASSERT_TRUE(own.ok());
+    EXPECT_EQ((*own)->contract, "nc1");
+  }
 }
 
 TEST(Load, TheFileDecidesLaneAndContract) {

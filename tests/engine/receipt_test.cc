@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/engine/tiny_model.h"
@@ -125,6 +126,22 @@ TEST(Receipt, OtherFilesAreRefusedWithWords) {
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().file, "some.json");
     EXPECT_NE(read.error().message.find("not a receipt"), std::string::npos);
+  }
+}
+
+// One reader would take the first, another the last.
+TEST(Receipt, AKeyThatStandsTwiceIsRefused) {
+  const std::string text = to_json(sample()).dump();
+  ASSERT_TRUE(receipt_from_json(text, "r.json").ok());
+  for (const auto& [key, extra] : std::map<std::string, std::string>{{"contract", R"({"contract":"nc1",)"},
+                                                                     {"seed", R"("sampling":{"seed":1,)"}}) {
+    std::string forged = text;
+    const std::string place = key == "contract" ? "{" : R"("sampling":{)";
+    forged.replace(forged.find(place), place.size(), extra);
+    const auto read = receipt_from_json(forged, "r.json");
+    ASSERT_FALSE(read.ok()) << forged;
+    EXPECT_EQ(read.error().key, key);
+    EXPECT_EQ(read.error().expected, "each key once");
   }
 }
 

@@ -58,6 +58,9 @@ class Builder {
     add(name + std::string(kScaleSuffix), DType::kF8_E4M3FN, {n_in / 16, n_out}, as_bytes(scales));
     const float amplitude = 0.4F / std::sqrt(static_cast<float>(n_in)) / 64;
     add(name + std::string(kTensorScaleSuffix), DType::kF32, {1}, as_bytes(std::vector<float>{amplitude}));
+    if (!spec_.input_scales) return;
+    const float input_scale = 20.0F + 3.0F * static_cast<float>(tensors_.size() % 5);  // of its own for every weight
+    add(name + std::string(kInputScaleSuffix), DType::kF32, {1}, as_bytes(std::vector<float>{input_scale}));
   }
 
   // Every block-quantized type that the width allows, in turn.
@@ -164,7 +167,9 @@ void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::strin
   w.add_u32(key("context_length"), s.context_length);
   w.add_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
   if (s.lane != Lane::kKquant) w.add_string(kWeightPrecisionKey, "nvfp4");
-  if (s.lane != Lane::kKquant) w.add_string(kContractKey, s.lane == Lane::kNvfp4 ? "nc1" : "nk1");
+  if (s.input_scales) w.add_string(kActivationPrecisionKey, "nvfp4");
+  if (s.muser_keys) w.add_string(kSchemaKey, kSchema);
+  if (s.lane != Lane::kKquant && !s.muser_keys) w.add_string(kContractKey, s.lane == Lane::kNvfp4 ? "nc1" : "nk1");
   w.add_string("tokenizer.ggml.model", "gpt2");
   w.add_string("tokenizer.ggml.pre", "gpt-2");
   const std::vector<std::string_view> views(tokens.begin(), tokens.end());

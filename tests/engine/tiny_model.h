@@ -24,6 +24,8 @@ struct TinySpec {
   std::uint32_t context_length = 512;
   std::uint64_t seed = 1;
   Lane lane = Lane::kNvfp4;       // kKquant: every block-quantized type in turn; kMixed: every other matrix
+  bool muser_keys = false;        // those of the first lane instead of nibble.contract: nc1-f16
+  bool input_scales = false;      // of every NVFP4 weight, as w4a4 wants them
   bool own_head = false;          // an NVFP4 output.weight
   float norm_weight = 1.0F;       // of every norm; infinity makes activations non-finite
   std::uint32_t vocab_extra = 0;  // rows of the embedding table beyond the vocabulary

@@ -60,6 +60,24 @@ TEST(Attention, GroupedQueriesAndManyRows) {
   }
 }
 
+// So many that a backend takes them in large tiles, over splits that only some rows of a tile see.
+TEST(Attention, ManyRowsOverManySplits) {
+  std::vector<int> positions;
+  for (int pos = 125; pos < 275; ++pos) positions.push_back(pos);
+  expect_equal_everywhere({128, 28, 14, positions}, 500);
+  expect_equal_everywhere({128, 28, 14, positions, 300.0F}, 501);
+  expect_equal_everywhere({64, 60, 20, positions, 1.0F, Kind::kOutliers}, 502);
+  expect_equal_everywhere({64, 60, 20, positions, 1.0F, Kind::kHuge}, 503);
+  expect_equal_everywhere({64, 60, 20, positions, 0x1p-45F}, 504);
+}
+
+// Few rows: threads share the splits of a row, more than once around for many heads; heads come in groups.
+TEST(Attention, SplitsOfOneRow) {
+  for (const int pos : {127, 128, 700}) expect_equal_everywhere({64, 11, 1, {pos}}, 250 + pos);
+  expect_equal_everywhere({16, 128, 1, {1100}}, 260);
+  expect_equal_everywhere({80, 4, 2, {3, 640}}, 261);
+}
+
 TEST(Attention, PeakedAndFlatSoftmax) {
   for (const float gain : {0.0F, 0x1p-45F, 0.01F, 10.0F, 300.0F, 1e6F, 1e15F}) {
     expect_equal_everywhere({64, 2, 2, {100, 290}, gain}, 300);

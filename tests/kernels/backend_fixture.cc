@@ -35,8 +35,8 @@ std::vector<std::unique_ptr<Backend>> make_all_backends() {
   for (const BackendState& state : backend_states()) {
     const bool is_wanted = only == nullptr ? state.name != "cpu" && state.name != "reference" : state.name == only;
     if (!is_wanted || (only == nullptr && !state.unusable_because.empty())) continue;
-    for (const auto& [graphs, tensor_cores] : {std::pair{true, true}, {false, true}, {false, false}}) {
-      auto backend = make_backend(state.name, {.cuda_graphs = graphs, .cuda_tensor_cores = tensor_cores});
+    for (const auto& [graphs, route] : {std::pair{true, "auto"}, {false, "auto"}, {false, "integers"}}) {
+      auto backend = make_backend(state.name, {.cuda_graphs = graphs, .cuda_route = route});
       if (!backend.ok()) ADD_FAILURE() << backend.error().to_string();
       if (backend.ok()) backends.push_back(std::move(*backend));
     }

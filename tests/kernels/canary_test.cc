@@ -23,8 +23,9 @@ TEST(Canary, EveryInstructionSetSingsTheSame) {
   for (const std::string_view isa : cpu::isa_names()) {
     const cpu::KernelTable& table = *cpu::select_isa(isa).value();
     const cpu::CanaryDigests digests = cpu::canary_digests(table);
-    EXPECT_EQ(digests, cpu::kCanaryDigests) << isa << std::hex << ": {0x" << digests.elementary << ", 0x"
-                                            << digests.linear << ", 0x" << digests.attention << "}";
+    EXPECT_EQ(digests, cpu::kCanaryDigests)
+        << isa << std::hex << ": {0x" << digests.elementary << ", 0x" << digests.linear << ", 0x" << digests.quant
+        << ", 0x" << digests.attention << "}";
     EXPECT_TRUE(cpu::run_canary(table).ok());
   }
 }
@@ -38,7 +39,16 @@ TEST(Canary, RefusesAKernelThatRoundsDifferently) {
   };
   const Status status = cpu::run_canary(table);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.error().message, HasSubstr("cannot keep contract nc1"));
+  EXPECT_THAT(status.error().message, HasSubstr("cannot keep contracts nc1 and nk1"));
+}
+
+TEST(Canary, RefusesAKernelOfTheOtherLaneAsWell) {
+  cpu::KernelTable table = scalar_table();
+  table.linear_quant[6] = [](const cpu::QuantWeights& weights, const cpu::Activations& in, const cpu::LinearJob& job) {
+    scalar_table().linear_quant[6](weights, in, job);  // Q4_K
+    job.out[0] = job.out[0] * (1.0F + 0x1p-22F);
+  };
+  EXPECT_FALSE(cpu::run_canary(table).ok());
 }
 
 TEST(Canary, RefusesContraction) {
@@ -103,6 +113,9 @@ TEST(Registry, AbsentBackendsSayWhy) {
   }
   EXPECT_FALSE(make_backend("abacus", {}).ok());
   EXPECT_FALSE(make_backend("cpu", {.n_threads = -1}).ok());
+  const auto without_isas = make_backend("reference", {.isa = "scalar"});
+  ASSERT_FALSE(without_isas.ok());
+  EXPECT_THAT(without_isas.error().message, HasSubstr("no instruction sets to choose"));
   const auto backend = make_backend("cpu", {.isa = "scalar", .n_threads = 2});
   ASSERT_TRUE(backend.ok());
   EXPECT_EQ((*backend)->description(), "cpu scalar, 2 threads");

@@ -183,6 +183,69 @@ TEST(Fused, RopeStoreKvAndAttentionInputEqualTheirOps) {
   }
 }
 
+// Rows of different sequences, each at a position of its own: what a step of decoding is. Several layers and steps, so
+// that a backend that counts on its scratch being left in order is seen.
+TEST(Fused, RopeAttentionInputOfManySequencesEqualsItsOps) {
+  Random random(36);
+  struct Case {
+    int n_heads, n_kv_heads, head_dim, n_sequences;
+  };
+  for (const Case& c :
+       {Case{6, 2, 64, 1}, Case{8, 2, 128, 3}, Case{3, 3, 80, 5}, Case{40, 2, 64, 2}, Case{4, 1, 256, 9}}) {
+    constexpr int kLayers = 2, kSteps = 4, kFirst[] = {126, 0, 384, 63, 700, 255, 5, 127, 1};
+    constexpr int kCapacity = 704;
+    const auto heads = [&](int rows, int n) {
+      return random.floats(std::size_t(rows) * n * c.head_dim, Kind::kGaussian);
+    };
+    const std::vector<float> table = heads(kCapacity, 1);
+    const std::vector<float> q = heads(kCapacity, c.n_heads), k = heads(kCapacity, c.n_kv_heads),
+                             v = heads(kCapacity, c.n_kv_heads);
+    const Weights weights(random, 5, c.n_heads * c.head_dim);
+    const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim,
+                               static_cast<float>(1.0 / std::sqrt(1.0 * c.head_dim))};
+    expect_equal_everywhere(
+        [&](Backend& backend) {
+          const std::size_t width = std::size_t(c.n_heads) * c.head_dim;
+          const auto rope = backend.make_rope_table(table, c.head_dim, true);
+          const auto attended = backend.make_buffer(c.n_sequences * width);
+          const auto out = backend.make_buffer(std::size_t(c.n_sequences) * 5);
+          const auto input = backend.make_linear_input(c.n_sequences, static_cast<int>(width));
+          const auto linear = backend.make_linear(weights.view);
+          std::vector<std::unique_ptr<KvCache>> caches;
+          for (int i = 0; i < c.n_sequences; ++i) {
+            caches.push_back(backend.make_kv_cache({kLayers, c.n_kv_heads, c.head_dim, kCapacity}));
+            std::vector<TokenRow> earlier;
+            for (int pos = 0; pos < kFirst[i]; ++pos) earlier.push_back({caches.back().get(), pos});
+            if (earlier.empty()) continue;
+            const auto key = backend.make_vector(k), value = backend.make_vector(v);
+            backend.begin_step(kFirst[i]);
+            for (int layer = 0; layer < kLayers; ++layer) {
+              backend.store_kv(key->data(), value->data(), earlier, layer);
+            }
+            backend.end_step();
+          }
+          Outcome outcome;
+          for (int step = 0; step < kSteps; ++step) {
+            std::vector<TokenRow> rows;
+            for (int i = 0; i < c.n_sequences; ++i) rows.push_back({caches[i].get(), kFirst[i] + step});
+            for (int layer = 0; layer < kLayers; ++layer) {
+              const auto query = backend.make_vector(q), key = backend.make_vector(k), value = backend.make_vector(v);
+              backend.begin_step(c.n_sequences);
+              backend.rope_attention_input(query->data(), key->data(), value->data(), rows, layer, *rope, shape,
+                                           attended->data(), *input);
+              backend.linear(*input, *linear.value(), nullptr, out->data());
+              for (const std::uint8_t flag : backend.end_step()) outcome.flags.push_back(flag);
+              append(outcome.floats, host_copy(backend, *attended));
+              append(outcome.floats, host_copy(backend, *out));
+            }
+          }
+          return outcome;
+        },
+        "heads " + std::to_string(c.n_heads) + " of " + std::to_string(c.head_dim) + ", sequences " +
+            std::to_string(c.n_sequences));
+  }
+}
+
 TEST(Fused, AddRowsPicksAndAdds) {
   Random random(35);
   constexpr int kDim = 100;

@@ -12,8 +12,8 @@ struct LinearShape {
   int n_in, n_out, n_rows;
 };
 
-// Every kind of extent: K below, at and beyond a block and with each tail; outputs around a tile and a panel; rows
-// around a group.
+// Every kind of extent: K below, at and beyond a block and with each tail, and beyond a chunk of blocks; outputs around
+// a tile, a panel and a group of panels; rows around a group.
 inline std::vector<LinearShape> shapes(int k_step) {
   std::vector<LinearShape> out;
   for (const int n_in : {16, 32, 48, 64, 80, 128, 256, 576, 1536, 4096}) {
@@ -28,13 +28,59 @@ inline std::vector<LinearShape> shapes(int k_step) {
   for (const int n_out : {64, 65, 79, 130}) out.push_back({160, n_out, n_out % 2 == 0 ? 1 : 6});
   for (int n_rows = 1; n_rows <= 17; ++n_rows) out.push_back({160, 33, n_rows});
   for (const int n_rows : {31, 32, 33}) out.push_back({224, 49, n_rows});
+  for (const int n_in : {512, 544, 1280}) out.push_back({n_in, n_in == 544 ? 307 : 80, n_in == 512 ? 13 : 7});
   return out;
 }
 
-// What the reference computes, and the same from each of the backends.
+enum class Scales {
+  kLikely,      // three octaves
+  kAny,         // signs, subnormals, zeros, every octave
+  kWideSpread,  // one row in twenty spans all octaves
+  kZeroed,
+};
+
+struct Nvfp4Operand {
+  std::vector<std::uint8_t> codes, scales;
+  Nvfp4View view;
+};
+
+inline std::uint8_t random_scale(Random& random, Scales kind, std::size_t row) {
+  switch (kind) {
+    case Scales::kLikely:
+      return static_cast<std::uint8_t>(72 + random.below(24));
+    case Scales::kAny: {
+      const auto byte = static_cast<std::uint8_t>(random.bits());
+      return (byte & 0x7F) == 0x7F ? byte & 0xFE : byte;
+    }
+    case Scales::kWideSpread:
+      return static_cast<std::uint8_t>(row % 20 == 5 && random.below(2) == 0 ? random.below(16) : 0x7E);
+    case Scales::kZeroed:
+      break;
+  }
+  return random.below(2) == 0 ? 0 : 0x80;
+}
+
+inline Nvfp4Operand make_nvfp4(Random& random, const LinearShape& shape, Scales kind, float tensor_scale) {
+  const std::size_t n = static_cast<std::size_t>(shape.n_out) * shape.n_in;
+  Nvfp4Operand w{random.bytes(n / 2), std::vector<std::uint8_t>(n / 16), {}};
+  for (std::size_t i = 0; i < w.scales.size(); ++i) {
+    w.scales[i] = random_scale(random, kind, i / (static_cast<std::size_t>(shape.n_in) / 16));
+  }
+  w.view = {"w",
+            static_cast<std::uint64_t>(shape.n_out),
+            static_cast<std::uint64_t>(shape.n_in),
+            w.codes,
+            w.scales,
+            tensor_scale,
+            {}};
+  return w;
+}
+
+// What the oracle computes, and the same from each of the backends.
 inline void expect_equal_everywhere(const WeightSource& source, const LinearShape& shape, std::span<const float> x,
                                     const float* bias, const std::string& what,
-                                    const std::vector<std::unique_ptr<Backend>>& backends = all_backends()) {
+                                    const std::vector<std::unique_ptr<Backend>>& backends = all_backends(),
+                                    Backend& oracle = reference()) {
   const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
   const auto run = [&](Backend& backend) {
     auto linear = backend.make_linear(source);
@@ -47,7 +93,7 @@ inline void expect_equal_everywhere(const WeightSource& source, const LinearShap
     for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
     return host_copy(backend, *out);
   };
-  const std::vector<float> expected = run(reference());
+  const std::vector<float> expected = run(oracle);
   for (const auto& backend : backends) {
     EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description() + ", " + what));
   }

@@ -11,50 +11,6 @@ namespace {
 
 // --- NVFP4 ---
 
-enum class Scales {
-  kLikely,      // three octaves
-  kAny,         // signs, subnormals, zeros, every octave
-  kWideSpread,  // one row in twenty spans all octaves
-  kZeroed,
-};
-
-struct Nvfp4Operand {
-  std::vector<std::uint8_t> codes, scales;
-  Nvfp4View view;
-};
-
-std::uint8_t random_scale(Random& random, Scales kind, std::size_t row) {
-  switch (kind) {
-    case Scales::kLikely:
-      return static_cast<std::uint8_t>(72 + random.below(24));
-    case Scales::kAny: {
-      const auto byte = static_cast<std::uint8_t>(random.bits());
-      return (byte & 0x7F) == 0x7F ? byte & 0xFE : byte;
-    }
-    case Scales::kWideSpread:
-      return static_cast<std::uint8_t>(row % 20 == 5 && random.below(2) == 0 ? random.below(16) : 0x7E);
-    case Scales::kZeroed:
-      break;
-  }
-  return random.below(2) == 0 ? 0 : 0x80;
-}
-
-Nvfp4Operand make_nvfp4(Random& random, const LinearShape& shape, Scales kind, float tensor_scale) {
-  const std::size_t n = static_cast<std::size_t>(shape.n_out) * shape.n_in;
-  Nvfp4Operand w{random.bytes(n / 2), std::vector<std::uint8_t>(n / 16), {}};
-  for (std::size_t i = 0; i < w.scales.size(); ++i) {
-    w.scales[i] = random_scale(random, kind, i / (static_cast<std::size_t>(shape.n_in) / 16));
-  }
-  w.view = {"w",
-            static_cast<std::uint64_t>(shape.n_out),
-            static_cast<std::uint64_t>(shape.n_in),
-            w.codes,
-            w.scales,
-            tensor_scale,
-            {}};
-  return w;
-}
-
 TEST(LinearNvfp4, EqualsTheReference) {
   Random random(1);
   for (const LinearShape& shape : shapes(16)) {
@@ -108,6 +64,22 @@ TEST(LinearNvfp4, ZeroScalesAndExtremeTensorScales) {
       const Nvfp4Operand w = make_nvfp4(random, shape, scales, tensor_scale);
       expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kGaussian), nullptr,
                               "tensor scale " + std::to_string(tensor_scale));
+    }
+  }
+}
+
+// The factor of a block leaves the range of floats when it takes the unit of a record, while all sums are zero.
+TEST(LinearNvfp4, EnormousActivationsWhoseSumsCancel) {
+  Random random(11);
+  for (const int n_rows : {1, 2, 7}) {
+    const LinearShape shape{160, 37, n_rows};
+    Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 0x1p+42F);
+    std::ranges::fill(w.codes, 0x77);
+    std::ranges::fill(w.scales, 0x7E);
+    for (float magnitude = 0x1p+80F; magnitude < 0x1p+106F; magnitude *= 2) {
+      std::vector<float> x(static_cast<std::size_t>(n_rows) * shape.n_in, magnitude);
+      for (std::size_t i = 0; i < x.size(); i += 2) x[i] = -x[i];
+      expect_equal_everywhere(w.view, shape, x, nullptr, "enormous");
     }
   }
 }

@@ -34,7 +34,7 @@ TEST(Nvfp4Tiles, HoldWhatTheFileHolds) {
     const Nvfp4View view{"w", rows, cols, codes, scales, 1.0F, {}};
     std::vector<std::uint8_t> records(n_tiles * n_blocks * kRecordBytes), is_wide(n_tiles);
     ThreadPool pool(2);
-    pack_nvfp4_tiles(view, pool, records.data(), is_wide.data());
+    pack_nvfp4_tiles(view, 1, pool, records.data(), is_wide.data());
     for (std::uint64_t row = 0; row < rows; ++row) {
       if (is_wide[row / kTileRows] != 0) continue;
       ++n_read;
@@ -59,7 +59,7 @@ TEST(Nvfp4Tiles, SayWhichTilesAreWide) {
   const auto is_wide = [&](std::uint8_t low, std::uint8_t high, std::uint8_t low_codes) {
     std::vector<std::uint8_t> codes(32, 0x11), scales{high, high, low, high}, records(kRecordBytes), wide(1);
     std::fill_n(codes.begin() + 16, 8, low_codes);
-    pack_nvfp4_tiles({"w", 1, 64, codes, scales, 1.0F, {}}, pool, records.data(), wide.data());
+    pack_nvfp4_tiles({"w", 1, 64, codes, scales, 1.0F, {}}, 1, pool, records.data(), wide.data());
     return wide[0] != 0;
   };
   EXPECT_FALSE(is_wide(0x08, 0x40, 0x11));

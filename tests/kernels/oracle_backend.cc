@@ -70,6 +70,7 @@ struct OracleLinear final : Linear {
 struct OracleInput final : LinearInput {
   std::vector<std::vector<float>> x;
   std::vector<oracle::A11> quantized;
+  std::vector<oracle::A16Q8> a16q8;
 };
 struct OracleCache final : KvCache {
   struct Entry {
@@ -85,6 +86,10 @@ class OracleBackend final : public Backend {
   std::string_view name() const override { return "oracle"; }
   std::string description() const override { return "oracle"; }
 
+  Status use_activations(ActivationFormat format) override {
+    activations_ = format;
+    return ok_status();
+  }
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
@@ -136,6 +141,14 @@ class OracleBackend final : public Backend {
   void flag_row(std::size_t row, bool is_nonfinite) {
     if (is_nonfinite && row < flags_.size()) flags_[row] = 1;
   }
+  float dot(const oracle::Nvfp4Row& row, const Nvfp4View& view, const OracleInput& in, int t) const {
+    if (activations_ == ActivationFormat::kA11) return oracle::dot_nvfp4_a11(row, in.quantized[t]);
+    if (activations_ == ActivationFormat::kA16Q8) return oracle::dot_nvfp4_a16q8(row, in.a16q8[t]);
+    const float inverse = *view.input_scale_inv;
+    return oracle::dot_nvfp4_w4a4(row, oracle::quantize_w4a4(in.x[t], inverse), inverse);
+  }
+
+  ActivationFormat activations_ = ActivationFormat::kA11;
   std::vector<std::uint8_t> flags_;
 };
 
@@ -143,7 +156,9 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
   auto linear = std::make_unique<OracleLinear>();
   linear->source = weights;
   if (const auto* nvfp4 = std::get_if<Nvfp4View>(&weights)) {
-    if (!(nvfp4->tensor_scale >= format::nc1::kTensorScaleMin && nvfp4->tensor_scale <= format::nc1::kTensorScaleMax)) {
+    const bool is_a11 = activations_ == ActivationFormat::kA11;
+    if (is_a11 &&
+        !(nvfp4->tensor_scale >= format::nc1::kTensorScaleMin && nvfp4->tensor_scale <= format::nc1::kTensorScaleMax)) {
       return refused(nvfp4->name, "a tensor scale is outside of what contract nc1 computes",
                      std::to_string(nvfp4->tensor_scale), "2^-42 to 2^42");
     }
@@ -183,11 +198,17 @@ void OracleBackend::prepare_input(const float* x, int n_rows, LinearInput& input
   in.n_rows = n_rows;
   in.x.clear();
   in.quantized.clear();
+  in.a16q8.clear();
   for (int i = 0; i < n_rows; ++i) {
     const float* row = x + static_cast<std::size_t>(i) * in.n_in;
     in.x.emplace_back(row, row + in.n_in);
     in.quantized.push_back(oracle::quantize_a11(in.x.back()));
     flag_row(in.first_flag + i, !in.quantized.back().finite);
+    if (activations_ == ActivationFormat::kA11) continue;
+    in.a16q8.push_back(oracle::quantize_a16q8(in.x.back()));
+    for (const float value : in.x.back()) {
+      flag_row(in.first_flag + i, format::is_nonfinite(format::f16_to_f32(format::f32_to_f16(value))));
+    }
   }
 }
 
@@ -200,7 +221,7 @@ void OracleBackend::linear(const LinearInput& input, const Linear& weights, cons
   for (int row = 0; row < weights.n_out; ++row) {
     if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
       const oracle::Nvfp4Row w{nvfp4->row_codes(row), nvfp4->row_scales(row), nvfp4->tensor_scale};
-      for (int t = 0; t < in.n_rows; ++t) store(t, row, oracle::dot_nvfp4_a11(w, in.quantized[t]));
+      for (int t = 0; t < in.n_rows; ++t) store(t, row, dot(w, *nvfp4, in, t));
       continue;
     }
     const auto& view = std::get<TensorView>(source);

@@ -3,10 +3,14 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <memory>
+#include <set>
 
+#include "kernels/limits.h"
 #include "measure/model_bench.h"
 #include "measure/op_bench.h"
 #include "measure/op_data.h"
+#include "measure/soak.h"
 #include "tests/engine/tiny_model.h"
 
 namespace nibble::measure {
@@ -24,9 +28,9 @@ std::string write_program(const std::string& name, const std::string& text) {
 
 TEST(OpBench, RowsOfEveryFormatCarryTheDigestOfTheContract) {
   OpOptions options;
-  options.shapes = {{48, 96}};
-  options.formats = {"nvfp4", "f16", "bf16", "q8_0"};
-  options.isas = {"all"};
+  options.shapes = {{48, 256}};
+  options.formats = op_formats();
+  options.isas = {"scalar"};
   options.threads = {2};
   options.tokens = {1, 17};
   options.from_cache = true;
@@ -44,10 +48,29 @@ TEST(OpBench, RowsOfEveryFormatCarryTheDigestOfTheContract) {
     const auto [it, is_new] = digests.emplace(work, row["digest"].get<std::string>());
     EXPECT_EQ(it->second, row["digest"]) << work;
   }
-  EXPECT_EQ(digests.size(), 8u);
-  EXPECT_EQ(rows.size() % 8, 0u);  // 4 formats x 2 sizes for each instruction set
-  EXPECT_EQ(rows[0]["bytes"], 48 * 96 / 2 + 48 * 96 / 16);
-  EXPECT_EQ(rows[0]["ops"], 2.0 * 48 * 96);
+  EXPECT_EQ(digests.size(), 2 * options.formats.size());  // no two formats, nor sizes, have the same outputs
+  std::set<std::string> distinct;
+  for (const auto& [work, digest] : digests) distinct.insert(digest);
+  EXPECT_EQ(distinct.size(), digests.size());
+  EXPECT_EQ(rows.size(), digests.size());
+  EXPECT_EQ(rows[0]["bytes"], 48 * 256 / 2 + 48 * 256 / 16);
+  EXPECT_EQ(rows[0]["ops"], 2.0 * 48 * 256);
+}
+
+TEST(OpBench, EveryInstructionSetHasARow) {
+  const auto json = bench_ops(
+      {.shapes = {{32, 64}}, .isas = {"all"}, .threads = {2}, .tokens = {1, 17}, .from_cache = true, .row_seconds = 0});
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  EXPECT_EQ((*json)["rows"].size(), 2 * kernels::cpu_isa_names().size());
+}
+
+TEST(OpBench, OtherBackendsHaveNoLimitToShow) {
+  const OpOptions options{
+      .shapes = {{32, 64}}, .backend = "reference", .tokens = {1}, .from_cache = true, .row_seconds = 0};
+  const auto json = bench_ops(options);
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  EXPECT_TRUE((*json)["rows"][0]["share"].is_null());
+  EXPECT_EQ((*json)["rows"][0]["backend"], "reference");
 }
 
 TEST(OpBench, RefusesWhatItCannotDo) {
@@ -164,6 +187,43 @@ TEST(Settings, AreParsedOrRefusedByName) {
   for (const char* wrong : {"isa", "speed=9", "threads=two", "threads=-1", "chunk=0", "lane=float"}) {
     EXPECT_FALSE(with_settings({.model = "m"}, wrong).ok()) << wrong;
   }
+}
+
+TEST(Soak, EveryPromptHasOneDigestAndIsRunManyTimes) {
+  const std::string model = write_tiny_model({}, "soak.gguf");
+  const SoakOptions options{.seconds = 0, .threads = {1, 3}, .chunks = {1, 64}, .runs_per_load = 25};
+  const auto json = soak({.model = model}, options);
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  EXPECT_EQ((*json)["loads"], 5u);  // each thread count twice, and one more to tell growth
+  std::uint64_t runs = 0;
+  std::set<std::string> digests;
+  for (const Json& prompt : (*json)["prompts"]) {
+    runs += prompt["runs"].get<std::uint64_t>();
+    digests.insert(prompt["digest"].get<std::string>());
+  }
+  EXPECT_EQ(runs, (*json)["runs"]);
+  EXPECT_EQ(digests.size(), 16u);
+  EXPECT_EQ((*json)["passed"], true);
+  const auto again = soak({.model = model, .isa = "scalar"}, {.seconds = 0, .threads = {2}, .runs_per_load = 4});
+  ASSERT_TRUE(again.ok());
+  for (std::size_t i = 0; i < digests.size(); ++i) {  // and on another instruction set
+    const Json& prompt = (*again)["prompts"][i];
+    if (prompt["runs"] == 0) continue;
+    EXPECT_EQ(prompt["digest"], (*json)["prompts"][i]["digest"]);
+  }
+}
+
+TEST(Soak, MemoryThatGrowsIsAFailure) {
+  const std::string model = write_tiny_model({}, "soak.gguf");
+  std::vector<std::unique_ptr<char[]>> leak;
+  const auto grow = [&leak](const SoakState& state) {
+    EXPECT_GT(state.resident_bytes, 0u);
+    leak.push_back(std::make_unique<char[]>(std::size_t{8} << 20));  // zeroed, so resident
+  };
+  const auto json =
+      soak({.model = model}, {.seconds = 0, .threads = {1}, .runs_per_load = 1, .max_growth_bytes = 4 << 20}, grow);
+  ASSERT_TRUE(json.ok());
+  EXPECT_EQ((*json)["passed"], false);
 }
 
 }  // namespace

@@ -67,6 +67,20 @@ TEST(Report, HoldsAPictureForEachPart) {
   EXPECT_EQ(page->find("http"), std::string::npos);  // nothing from elsewhere
 }
 
+TEST(Report, APictureAloneIsAnSvgWithItsOwnStyle) {
+  const auto tensors = tiny_tensors();
+  const auto pictures = report_pictures({.title = "m", .tensors = tensors});
+  ASSERT_TRUE(pictures.ok());
+  ASSERT_EQ(pictures->size(), 2u);  // codes and scales; nothing was said about errors, quality or speed
+  for (const Picture& picture : *pictures) {
+    const std::string svg = standalone(picture);
+    EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ")) << svg.substr(0, 80);
+    EXPECT_TRUE(svg.ends_with("</svg>\n"));
+    EXPECT_EQ(svg.find("<svg", 1), std::string::npos);
+    EXPECT_NE(svg.find("--bar:"), std::string::npos);
+  }
+}
+
 TEST(Report, RefusesReceiptsOfAnotherKindAndDamagedOnes) {
   const Json other = {{"what", "ppl"}}, empty = {{"what", "compare"}};
   EXPECT_FALSE(render_report({.title = "m", .quality = &other}).ok());

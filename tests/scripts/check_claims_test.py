@@ -135,6 +135,66 @@ class CheckClaims(unittest.TestCase):
         self.readme = README.replace("faster", "slower")
         self.assert_found("words", "says 'slower'")
 
+    def test_a_key_that_stands_twice_in_a_receipt(self) -> None:
+        self.write()
+        path = self.root / "bench/b.json"
+        path.write_text(path.read_text(encoding="utf-8").replace("{", '{"equal": false, ', 1), encoding="utf-8")
+        status, output = self.check(root=self.root)
+        self.assertEqual(status, 1)
+        self.assertIn("receipt: bench/b.json: the key 'equal' stands twice", output)
+
+    def test_an_element_by_its_fields(self) -> None:
+        self.a["cells"] = [{"op": "gemm", "m": 1, "rate": 5}, {"op": "gemv", "m": 1, "rate": 12.3456}]
+        self.claims = CLAIMS.replace("/cells/0/rate", "/cells/op=gemv,m=1/rate")
+        self.assertEqual(self.check()[0], 0)
+        self.claims = CLAIMS.replace("/cells/0/rate", "/cells/m=1/rate")
+        self.assert_found("receipt", "has no /cells/m=1/rate")  # two of them
+        self.claims = CLAIMS.replace("/cells/0/rate", "/cells/op=conv/rate")
+        self.assert_found("receipt", "has no /cells/op=conv/rate")
+
+    def test_a_verdict_is_the_intervals(self) -> None:
+        self.claims = CLAIMS.replace("A is faster:", "A is {word}:").replace("slower", "") + "\n"
+        self.claims = self.claims.replace('figures.rate =', 'figures.word = { receipt = "bench/a.json", path = "/speed", as = "verdict" }\n'
+                                          'figures.rate =')
+        self.assertEqual(self.check()[0], 0)
+        self.a["speed"]["low"] = 0.98
+        self.assertEqual(self.check("--write")[0], 0)
+        self.assertIn("A is no difference can be told", (self.root / "README.md").read_text(encoding="utf-8"))
+
+    def test_rows_of_a_block_share_cells_and_figures(self) -> None:
+        block = """
+[[block]]
+file = "README.md"
+name = "speed"
+columns = ["model", "rate"]
+cells = ["{model}", "{rate} tok/s"]
+figures.rate = { path = "/cells/0/rate", format = ".1f" }
+
+[[claim]]
+id = "speed-a"
+block = "speed"
+scope = "one machine"
+receipt = "bench/a.json"
+values = { model = "A" }
+
+[[claim]]
+id = "speed-c"
+block = "speed"
+scope = "one machine"
+receipt = "bench/c.json"
+values = { model = "C" }
+when_present = true
+"""
+        self.claims = CLAIMS + block
+        self.readme = README + "\n<!-- claims: speed -->\n<!-- claims end -->\n"
+        self.assertEqual(self.check("--write"), (0, "check_claims: 4 claims, 2 receipts, 0 findings\n"))
+        text = (self.root / "README.md").read_text(encoding="utf-8")
+        self.assertIn("| A | 12.3 tok/s |\n<!-- claims end -->", text)  # and no row of a receipt that is not there
+        self.claims = self.claims.replace('{ model = "A" }', '{ model = "A at 9 tok/s" }')
+        self.assert_found("figure", "'9 tok/s' was typed by hand")
+        self.claims = self.claims.replace("when_present = true\n", "")
+        self.assert_found("receipt", "bench/c.json")
+
     def test_a_commit_of_another_branch(self) -> None:
         self.git("checkout", "-q", "--orphan", "other")
         self.git("commit", "-q", "--allow-empty", "-m", "elsewhere")
@@ -158,6 +218,11 @@ class CheckClaims(unittest.TestCase):
     def test_a_requirement_that_is_not_met(self) -> None:
         self.b["equal"] = False
         self.assert_found("receipt", "needs bench/b.json/equal")
+        self.b["equal"] = True
+        self.claims = CLAIMS.replace('path = "/equal", is = true', 'path = "/bytes", at_most = 98000000')
+        self.assertEqual(self.check()[0], 0)
+        self.b["bytes"] += 1
+        self.assert_found("receipt", "needs bench/b.json/bytes <= 98000000")
 
     def test_a_claim_without_scope_and_no_claim_at_all(self) -> None:
         self.claims = CLAIMS.replace('scope = "one file"\n', "")

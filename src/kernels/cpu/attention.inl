@@ -71,6 +71,54 @@ bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q,
   return is_nonfinite;
 }
 
+// Section 11, of at most 256 values. Rounded to f16 first; the first of the largest magnitudes decides the sign of d.
+inline bool quantize_super_block(const float* x, int n, std::int16_t* q /* [n] */, float& d) {
+  float halves[4 * 64];
+  int rounded = 0;
+  for (; rounded + kLanes <= n; rounded += kLanes) {
+    f32_store(halves + rounded, f32_round_to_f16(f32_load(x + rounded)));
+  }
+  for (; rounded < n; ++rounded) halves[rounded] = format::f16_to_f32(format::f32_to_f16(x[rounded]));
+  const std::uint32_t largest = max_abs_bits(halves, n);
+  for (int i = 0; i < n; ++i) q[i] = 0;
+  d = largest >= 0x7F800000U ? format::bits_float(0x7FC00000U) : 0.0F;
+  if (largest == 0 || largest >= 0x7F800000U) return largest != 0;
+  int first = 0;
+  while (format::abs_bits(halves[first]) != largest) ++first;
+  const float inverse = -127.0F / halves[first];
+  for (int i = 0; i < n; ++i) q[i] = static_cast<std::int16_t>(format::rne(halves[i], inverse));
+  d = 1.0F / inverse;
+  return false;
+}
+
+inline void take_plane(const std::int16_t* q, PlaneBlock& planes) {
+  for (int i = 0; i < 64; i += 4) {
+    for (int j = 0; j < 4; ++j) planes.high[i + j] = static_cast<std::int8_t>(q[i + kQuadOrder[j]]);
+  }
+  for (int g = 0; g < kGroupsPerBlock; ++g) planes.high_start[g] = plane_start(planes.high + 16 * g);
+}
+
+bool quantize_a16q8(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d) {
+  bool is_nonfinite = false;
+  for (int begin = 0; begin < n_in; begin += 256) {
+    const int width = n_in - begin < 256 ? n_in - begin : 256;
+    std::int16_t integers[256] = {};
+    float step = 0;
+    is_nonfinite |= quantize_super_block(x + begin, width, integers, step);
+    for (int at = 0; at < width; at += 64) {
+      __builtin_memcpy(q, integers + at, 64 * sizeof *q);
+      if (planes != nullptr) {
+        take_plane(q, *planes);
+        planes += stride / 64;
+      }
+      *d = step;
+      q += stride;
+      d += stride / 64;
+    }
+  }
+  return is_nonfinite;
+}
+
 // Unnormalized butterflies over consecutive blocks of `size`.
 inline void hadamard(float* x, int n, int size) {
   for (int stride = 1; stride < size; stride *= 2) {
@@ -105,26 +153,38 @@ bool store_value(const HeadShape& shape, const float* v, float* scratch, std::in
   return by.is_nonfinite;
 }
 
-// The state of one head over the splits merged so far.
-struct Running {
-  int m;
-  float l;
-  float* o;  // [head_dim]
+// Softmax weights of a split of up to 128 keys as integers; even in number: a zero follows an odd one.
+struct SplitWeights {
+  alignas(64) std::int16_t u[format::nc1::kSplit];
 };
 
-// What a split of up to 128 keys contributes: integers, except for e.
-struct Split {
-  int m;
-  int r_sum;
-  float e;
-  alignas(64) std::int16_t u[format::nc1::kSplit];  // even in number: a zero follows an odd one
-};
+// Part `index` of n_parts of the bytes that hold the keys and values of a split. They are asked for little by little,
+// because a core waits for a burst that is longer than what it can have in flight. always_inline: gcc drops calls of a
+// function that only prefetches.
+[[gnu::always_inline]] inline void fetch_part(const AttentionJob& job, int split, int index, int n_parts) {
+  const std::size_t key = static_cast<std::size_t>(split) * format::nc1::kSplit;
+  const auto* keys = reinterpret_cast<const std::uint8_t*>(job.keys + key * job.shape.key_stride);
+  const std::int8_t* values = job.values + key * job.shape.head_dim;
+  const int n_keys = format::nc1::kSplit * job.shape.key_stride * 2 / kLineBytes;
+  const int n_values = format::nc1::kSplit * job.shape.head_dim / kLineBytes;
+  for (int i = n_keys * index / n_parts; i < n_keys * (index + 1) / n_parts; ++i) {
+    __builtin_prefetch(keys + i * kLineBytes, 0, 2);
+  }
+  for (int i = n_values * index / n_parts; i < n_values * (index + 1) / n_parts; ++i) {
+    __builtin_prefetch(values + i * kLineBytes, 0, 2);
+  }
+}
 
 // f32 sums of the exact chunks of 64, left to right, for keys [begin, begin + n) and up to kLanes - 1 beyond them,
 // which the padding of the cache allows.
-inline void split_scores(const AttentionJob& job, const std::int16_t* q, int begin, int n, float* scores) {
+inline void split_scores(const AttentionJob& job, int head, const std::int16_t* q, int begin, int n, float* scores) {
   const int stride = job.shape.key_stride;
+  const bool has_next = begin + n < job.n_keys;
+  constexpr int kSteps = format::nc1::kSplit / kLanes;
   for (int j = 0; j < n; j += kLanes) {
+    if (has_next) {
+      fetch_part(job, begin / format::nc1::kSplit + 1, head * kSteps + j / kLanes, job.n_heads * kSteps);
+    }
     const std::int16_t* key = job.keys + static_cast<std::size_t>(begin + j) * stride;
     F32V score = f32_set1(0.0F);
     for (int chunk = 0; chunk < stride; chunk += format::nc1::kScoreChunk) {
@@ -144,9 +204,10 @@ inline void split_scores(const AttentionJob& job, const std::int16_t* q, int beg
   }
 }
 
-// Softmax weights of a split as integers. Returns true for a score that is not a number: its scales overflowed.
+// Softmax weights of a split as integers, and all of its sums but those of values. Returns true for a score that is not
+// a number: its scales overflowed.
 inline bool split_weights(const AttentionJob& job, float query_scale, int begin, int n, const float* scores,
-                          Split& split) {
+                          SplitWeights& weights, SplitSums& sums) {
   alignas(64) std::int32_t exponent[format::nc1::kSplit];
   alignas(64) float p[format::nc1::kSplit], w[format::nc1::kSplit];
   const float* key_scales = job.key_scales + begin;
@@ -181,11 +242,11 @@ inline bool split_weights(const AttentionJob& job, float query_scale, int begin,
   const float q_max = static_cast<float>(format::nc1::kProbabilityMax);
   const bool is_seen = w_max >= format::nc1::kTinyWeight;
   const float inverse = is_seen ? q_max / w_max : 0.0F;
-  for (int j = 0; j < n; ++j) split.u[j] = static_cast<std::int16_t>(is_seen ? format::rne(w[j], inverse) : 0);
-  if (n % 2 != 0) split.u[n] = 0;
-  split.m = m;
-  split.r_sum = r_sum;
-  split.e = is_seen ? w_max / q_max : 0.0F;
+  for (int j = 0; j < n; ++j) weights.u[j] = static_cast<std::int16_t>(is_seen ? format::rne(w[j], inverse) : 0);
+  if (n % 2 != 0) weights.u[n] = 0;
+  sums.m = m;
+  sums.r_sum = r_sum;
+  sums.e = is_seen ? w_max / q_max : 0.0F;
   return is_nan != 0;
 }
 
@@ -221,48 +282,98 @@ inline void sum_values(const std::int8_t* values, int head_dim, const std::int16
   }
 }
 
-inline void merge(const AttentionJob& job, const Split& split, const std::int32_t* a_sums, Running& run) {
+// Queries of a job's heads, rotated and quantized.
+struct Queries {
+  std::int16_t* q;  // [n_heads, key_stride], of the job's scratch
+  float scale[kMaxJobHeads];
+};
+
+inline bool quantize_queries(const AttentionJob& job, Queries& queries) {
+  const int head_dim = job.shape.head_dim, stride = job.shape.key_stride;
+  queries.q = reinterpret_cast<std::int16_t*>(job.scratch + padded_head(head_dim));
+  bool is_nonfinite = false;
+  for (int head = 0; head < job.n_heads; ++head) {
+    std::int16_t* q = queries.q + head * stride;
+    const Quantization by =
+        rotate(job.shape, job.q + static_cast<std::size_t>(head) * head_dim, format::nc1::kQueryMax, job.scratch);
+    quantize(job.scratch, head_dim, by, q);
+    for (int i = head_dim; i < stride; ++i) q[i] = 0;
+    queries.scale[head] = by.scale;
+    is_nonfinite |= by.is_nonfinite;
+  }
+  return is_nonfinite;
+}
+
+// One split for all heads of a job, so that its keys and values are read once from where they are far away.
+inline bool sum_split(const AttentionJob& job, const Queries& queries, int split, float* sums) {
+  const int head_dim = job.shape.head_dim, begin = split * format::nc1::kSplit;
+  const int n = job.n_keys - begin < format::nc1::kSplit ? job.n_keys - begin : format::nc1::kSplit;
+  bool is_nonfinite = false;
+  for (int head = 0; head < job.n_heads; ++head, sums += split_sums_floats(head_dim)) {
+    alignas(64) float scores[format::nc1::kSplit];
+    SplitWeights weights;
+    SplitSums& to = *reinterpret_cast<SplitSums*>(sums);
+    split_scores(job, head, queries.q + head * job.shape.key_stride, begin, n, scores);
+    is_nonfinite |= split_weights(job, queries.scale[head], begin, n, scores, weights, to);
+    sum_values(job.values + static_cast<std::size_t>(begin) * head_dim, head_dim, weights.u, n, to.values());
+  }
+  return is_nonfinite;
+}
+
+bool attention_splits(const AttentionJob& job, int first, int last, std::size_t stride, float* sums) {
+  Queries queries;
+  bool is_nonfinite = quantize_queries(job, queries);
+  for (int split = first; split < last; ++split, sums += stride) is_nonfinite |= sum_split(job, queries, split, sums);
+  return is_nonfinite;
+}
+
+inline void merge(const SplitSums& split, int head_dim, HeadState& run, float* o) {
   const int m = run.m > split.m ? run.m : split.m;
   constexpr int kFloor = format::nc1::kExponentFloor;
   const float a = run.m - m >= kFloor ? format::pow2(run.m - m) : 0.0F;
   const float b = split.m - m >= kFloor ? format::pow2(split.m - m) : 0.0F;
   const float eb = split.e * b;
   const float snap = a < 1.0F ? format::nc1::kTinyOutput : 0.0F;
-  for (int i = 0; i < job.shape.head_dim; ++i) {
-    const float o = run.o[i] * a;
-    run.o[i] = format::fma_rn(static_cast<float>(a_sums[i]), eb, format::abs_value(o) < snap ? 0.0F : o);
+  const std::int32_t* sums = split.values();
+  for (int i = 0; i < head_dim; ++i) {
+    const float scaled = o[i] * a;
+    o[i] = format::fma_rn(static_cast<float>(sums[i]), eb, format::abs_value(scaled) < snap ? 0.0F : scaled);
   }
   run.l = format::fma_rn(static_cast<float>(split.r_sum), b * format::pow2(-format::nc1::kSumBits), run.l * a);
   run.m = m;
 }
 
-bool attention(const AttentionJob& job) {
+void attention_merge(const AttentionJob& job, int first, int last, std::size_t stride, const float* sums,
+                     HeadState* states) {
   const int head_dim = job.shape.head_dim;
-  const std::size_t part = attention_scratch_floats(head_dim) / 4;
-  float* rotated = job.scratch;
-  std::int16_t* q = reinterpret_cast<std::int16_t*>(job.scratch + part);
-  std::int32_t* a_sums = reinterpret_cast<std::int32_t*>(job.scratch + 2 * part);
-  Running run{0, 0.0F, job.scratch + 3 * part};
-
-  const Quantization by = rotate(job.shape, job.q, format::nc1::kQueryMax, rotated);
-  quantize(rotated, head_dim, by, q);
-  for (int i = head_dim; i < job.shape.key_stride; ++i) q[i] = 0;
-  for (int i = 0; i < head_dim; ++i) run.o[i] = 0.0F;
-
-  bool is_nonfinite = by.is_nonfinite;
-  for (int begin = 0; begin < job.n_keys; begin += format::nc1::kSplit) {
-    const int n = job.n_keys - begin < format::nc1::kSplit ? job.n_keys - begin : format::nc1::kSplit;
-    alignas(64) float scores[format::nc1::kSplit];
-    Split split;
-    split_scores(job, q, begin, n, scores);
-    is_nonfinite |= split_weights(job, by.scale, begin, n, scores, split);
-    sum_values(job.values + static_cast<std::size_t>(begin) * head_dim, head_dim, split.u, n, a_sums);
-    if (begin == 0) run.m = split.m;
-    merge(job, split, a_sums, run);
+  for (int head = 0; head < job.n_heads; ++head) {
+    float* const o = job.out + static_cast<std::size_t>(head) * head_dim;
+    const float* at = sums + head * split_sums_floats(head_dim);
+    HeadState& run = states[head];
+    for (int split = first; split < last; ++split, at += stride) {
+      const SplitSums& one = *reinterpret_cast<const SplitSums*>(at);
+      if (split == 0) {
+        run = {one.m, 0.0F};
+        for (int i = 0; i < head_dim; ++i) o[i] = 0.0F;
+      }
+      merge(one, head_dim, run, o);
+    }
+    if (last * format::nc1::kSplit < job.n_keys) continue;
+    const float norm = format::pow2(-job.shape.hadamard_log2) / run.l;
+    for (int i = 0; i < head_dim; ++i) o[i] = o[i] * norm;
+    hadamard(o, head_dim, job.shape.hadamard);
   }
-  const float norm = format::pow2(-job.shape.hadamard_log2) / run.l;
-  for (int i = 0; i < head_dim; ++i) job.out[i] = run.o[i] * norm;
-  hadamard(job.out, head_dim, job.shape.hadamard);
+}
+
+bool attention(const AttentionJob& job) {
+  Queries queries;
+  HeadState states[kMaxJobHeads];
+  float* const sums = job.scratch + (1 + kMaxJobHeads) * padded_head(job.shape.head_dim);
+  bool is_nonfinite = quantize_queries(job, queries);
+  for (int split = 0; split * format::nc1::kSplit < job.n_keys; ++split) {
+    is_nonfinite |= sum_split(job, queries, split, sums);
+    attention_merge(job, split, split + 1, 0, sums, states);
+  }
   return is_nonfinite;
 }
 

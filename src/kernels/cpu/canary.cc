@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/half.h"
@@ -35,17 +36,23 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, C
   const std::size_t n_blocks = (linear.n_in + 63) / 64;
   std::vector<std::int16_t> q(n_blocks * n_rows * 64);
   std::vector<PlaneBlock> planes(n_blocks * n_rows);
+  std::vector<std::int16_t> sums(n_blocks * n_rows * kSumsPerBlock);
   std::vector<float> d(n_blocks * n_rows), x = values.floats(static_cast<std::size_t>(n_rows) * linear.n_in);
   for (int i = 0; i < n_rows; ++i) {
     table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
                        q.data() + 64 * i, planes.data() + i, d.data() + i);
+    table.sum_groups(q.data() + 64 * i, static_cast<int>(n_blocks), 64 * n_rows, sums.data() + kSumsPerBlock * i);
   }
-  const Activations in{q.data(), planes.data(), d.data(),    nullptr,
+  const Activations in{q.data(), planes.data(), d.data(),    sums.data(),
                        x.data(), n_rows,        linear.n_in, static_cast<int>(n_blocks)};
-  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out), scratch(n_rows * kMaxPanelRows);
+  std::vector<float> out(static_cast<std::size_t>(n_rows) * linear.n_out),
+      scratch(linear_scratch_floats(n_rows, linear.n_in / 64 + 1));
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);
+  if (const auto* q8 = std::get_if<Q8Linear>(&linear.form)) table.linear_q8_0(q8->weights, in, job);
+  if (const auto* quant = std::get_if<QuantLinear>(&linear.form))
+    table.linear_quant[quant->type](quant->weights, in, job);
   digest.add(out);
 }
 
@@ -72,6 +79,32 @@ std::uint64_t linear_digest(const KernelTable& table) {
   return digest.value();
 }
 
+// Random codes under scales of about 2^-9, which every layout has at one of three places of its block.
+std::uint64_t quant_digest(const KernelTable& table) {
+  constexpr int kOut = 17, kIn = 256;
+  constexpr std::pair<DType, std::size_t> kTypes[] = {
+      {DType::kQ4_0, 0},  {DType::kQ4_1, 0},   {DType::kQ5_0, 0}, {DType::kQ5_1, 0}, {DType::kQ8_0, 0},
+      {DType::kQ2_K, 80}, {DType::kQ3_K, 108}, {DType::kQ4_K, 0}, {DType::kQ5_K, 0}, {DType::kQ6_K, 208}};
+  ThreadPool pool(1);
+  PageArena arena;
+  CanaryValues values;
+  CanaryDigest digest;
+  for (const auto& [dtype, scales_at] : kTypes) {
+    std::vector<std::uint8_t> bytes(bytes_of(dtype, kOut * kIn));
+    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(values.bits() >> 24);
+    const std::size_t block = dtype_info(dtype).block_bytes;
+    for (std::size_t high = scales_at + 1; high < bytes.size(); high += block) {
+      bytes[high] = 0x18;                                    // of the f16 d
+      if (high + 2 < bytes.size()) bytes[high + 2] &= 0x9B;  // of m, where one follows: finite and small
+    }
+    const auto linear =
+        make_cpu_linear(TensorView{"canary", dtype, {kIn, kOut}, std::as_bytes(std::span<const std::uint8_t>(bytes))},
+                        table, pool, arena);
+    for (const int n_rows : {1, 3}) run_linear(table, static_cast<const CpuLinear&>(**linear), n_rows, digest, values);
+  }
+  return digest.value();
+}
+
 std::uint64_t attention_digest(const KernelTable& table) {
   constexpr int kHeadDim = 80, kKeys = 130;
   CanaryValues values;
@@ -87,8 +120,8 @@ std::uint64_t attention_digest(const KernelTable& table) {
   const KvSlot first = cache.slot(0, 0, 0);
   CanaryDigest digest;
   for (const int n_keys : {1, 128, kKeys}) {
-    table.attention({cache.head_shape(), q.data(), first.key, first.key_scale, first.value, first.value_scale, n_keys,
-                     scale.c, scale.limit, out.data(), scratch.data()});
+    table.attention({cache.head_shape(), 1, q.data(), first.key, first.key_scale, first.value, first.value_scale,
+                     n_keys, scale.c, scale.limit, out.data(), scratch.data()});
     digest.add(out);
   }
   return digest.value();
@@ -96,7 +129,7 @@ std::uint64_t attention_digest(const KernelTable& table) {
 
 Error refusal(const KernelTable& table, const std::string& what, const std::string& found, const std::string& expected,
               const std::string& hint) {
-  return Error{.message = std::string("the ") + table.isa + " kernels cannot keep contract nc1 here: " + what,
+  return Error{.message = std::string("the ") + table.isa + " kernels cannot keep contracts nc1 and nk1 here: " + what,
                .found = found,
                .expected = expected,
                .hint = hint};
@@ -104,13 +137,16 @@ Error refusal(const KernelTable& table, const std::string& what, const std::stri
 
 }  // namespace
 
-const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x75cb45cb70dd9ef0, 0x3eedad80a40749a8};
+const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x75cb45cb70dd9ef0, 0x748564bbf7267186, 0x3eedad80a40749a8};
 
 CanaryDigests canary_digests(const KernelTable& table) {
-  return {elementary_digest(table), linear_digest(table), attention_digest(table)};
+  return {elementary_digest(table), linear_digest(table), quant_digest(table), attention_digest(table)};
 }
 
 Status run_canary(const KernelTable& table) {
+#if defined(NIBBLE_UNPINNED)
+  return ok_status();  // cannot sing; the name of the instruction set says so
+#endif
   // volatile: the machine computes, not the compiler.
   volatile float smallest = 0x1p-126F, half = 0.5F, one = 1.0F, ulp_half = 0x1p-24F, ulp_more = 0x1.8p-24F;
   if (smallest * half == 0.0F || (smallest * half) * 2.0F == 0.0F) {
@@ -129,9 +165,10 @@ Status run_canary(const KernelTable& table) {
   }
   const CanaryDigests found = canary_digests(table);
   const auto hex = [](const CanaryDigests& d) {
-    std::array<char, 64> text = {};
-    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx", static_cast<unsigned long long>(d.elementary),
-                  static_cast<unsigned long long>(d.linear), static_cast<unsigned long long>(d.attention));
+    std::array<char, 80> text = {};
+    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx %016llx",
+                  static_cast<unsigned long long>(d.elementary), static_cast<unsigned long long>(d.linear),
+                  static_cast<unsigned long long>(d.quant), static_cast<unsigned long long>(d.attention));
     return std::string(text.data());
   };
   if (found != kCanaryDigests) {

@@ -1,4 +1,5 @@
-// A start-up test of some tens of microseconds: would this machine, in this process, compute what the contract says?
+// A start-up test of some hundreds of microseconds: would this machine, in this process, compute what the contract
+// says?
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ Status run_canary(const KernelTable& table);
 struct CanaryDigests {
   std::uint64_t elementary;  // silu, rms_norm, rope
   std::uint64_t linear;      // NVFP4 and F16 rows, one and three tokens
+  std::uint64_t quant;       // nk1: every block-quantized type of GGUF, one and three tokens
   std::uint64_t attention;   // 130 keys: two splits
   bool operator==(const CanaryDigests&) const = default;
 };

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/machine.h"
 #include "format/nc1.h"
+#include "kernels/cpu/attention_call.h"
 #include "kernels/cpu/canary.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/kv_cache.h"
@@ -25,24 +26,52 @@ constexpr std::size_t kElementGrain = 8192;
 constexpr std::size_t kTokenGrain = 4;
 constexpr int kSegment = 1024;  // of a row, in values; a multiple of a block
 constexpr std::size_t kSegmentGrain = 2;
+constexpr std::size_t kJobsPerThread = 8;  // of attention, that divide evenly enough
+constexpr std::size_t kSplitSlots = 1024;  // splits of heads whose sums wait to be merged
+
+// One format of a matrix of activations.
+struct Integers {
+  Integers() = default;
+  Integers(int max_rows, int n_blocks)
+      : q(static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock),
+        planes(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks),
+        d(static_cast<std::size_t>(max_rows) * n_blocks) {}
+  AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
+  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
+  AlignedBuffer<float> d;            // [n_blocks, n_rows]
+};
 
 struct CpuLinearInput final : LinearInput {
-  CpuLinearInput(int rows, int columns) : max_rows(rows), n_blocks((columns + 63) / 64) {
-    const std::size_t values = static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock;
-    q = AlignedBuffer<std::int16_t>(values);
-    planes = AlignedBuffer<PlaneBlock>(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks);
-    sums = AlignedBuffer<std::int16_t>(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock);
-    d = AlignedBuffer<float>(static_cast<std::size_t>(max_rows) * n_blocks);
+  CpuLinearInput(int rows, int columns, ActivationFormat format)
+      : max_rows(rows),
+        n_blocks((columns + 63) / 64),
+        a11(max_rows, n_blocks),
+        sums(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock) {
+    if (format == ActivationFormat::kA16Q8) a16q8 = Integers(max_rows, n_blocks);
     n_in = columns;
+  }
+  Activations view(const Integers& of) const {
+    return {.q = of.q.data(),
+            .planes = of.planes.data(),
+            .d = of.d.data(),
+            .sums = sums.data(),
+            .x = x,
+            .n_rows = n_rows,
+            .n_in = n_in,
+            .n_blocks = n_blocks};
   }
   int max_rows;
   int n_blocks;
-  AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
-  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
-  AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock]
-  AlignedBuffer<float> d;            // [n_blocks, n_rows]
+  Integers a11;
+  Integers a16q8;                    // empty where NVFP4 weights meet a11
+  AlignedBuffer<std::int16_t> sums;  // [n_blocks, n_rows, kSumsPerBlock], of a11
   const float* x = nullptr;
 };
+
+// False for NaN, and for what rounds to an infinity.
+bool fits_f16(float x) {
+  return format::abs_bits(x) < format::float_bits(65520.0F);
+}
 
 CpuLinearInput& start_input(const float* x, int n_rows, LinearInput& input) {
   auto& in = static_cast<CpuLinearInput&>(input);
@@ -56,8 +85,16 @@ std::size_t tiles_of(const Linear& weights) {
   return (static_cast<std::size_t>(weights.n_out) + kTileRows - 1) / kTileRows;
 }
 
-void run_linear(const KernelTable& table, const CpuLinear& weights, const Activations& x, const LinearJob& job) {
+// w4a4: the integers of the input for these weights.
+void run_linear(const KernelTable& table, const CpuLinear& weights, const CpuLinearInput& in, ActivationFormat format,
+                const std::int16_t* w4a4, const LinearJob& job) {
+  Activations x = in.view(in.a11);
   if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&weights.form)) {
+    if (format == ActivationFormat::kA16Q8) return table.linear_nvfp4_a16q8(nvfp4->weights, in.view(in.a16q8), job);
+    if (format == ActivationFormat::kW4A4) {
+      x.q = w4a4;
+      return table.linear_w4a4(nvfp4->weights, x, job);
+    }
     table.linear_nvfp4(nvfp4->weights, x, job);
   } else if (const auto* rows16 = std::get_if<Rows16Linear>(&weights.form)) {
     table.linear_rows16(rows16->weights, x, job);
@@ -73,7 +110,7 @@ void run_linear(const KernelTable& table, const CpuLinear& weights, const Activa
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const KernelTable& table, int n_threads)
-      : table_(table), pool_(n_threads), scratch_(n_threads), flags_(1) {}
+      : table_(table), pool_(n_threads), scratch_(n_threads), head_states_(kSplitSlots), flags_(1) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -81,6 +118,10 @@ class CpuBackend final : public Backend {
            (pool_.size() == 1 ? " thread" : " threads");
   }
 
+  Status use_activations(ActivationFormat format) override {
+    activations_ = format;
+    return ok_status();
+  }
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return std::make_unique<HostBuffer>(n_floats); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
@@ -89,11 +130,18 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
-    reserve_scratch(static_cast<std::size_t>(max_rows) * kMaxPanelRows);
-    return std::make_unique<CpuLinearInput>(max_rows, n_in);
+    reserve_scratch(linear_scratch_floats(max_rows, (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock));
+    auto input = std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
+    const std::size_t w4a4_size = 2 * input->a11.q.size();
+    if (activations_ == ActivationFormat::kW4A4 && w4a4_.size() < w4a4_size) {
+      w4a4_ = AlignedBuffer<std::int16_t>(w4a4_size);
+    }
+    return input;
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
     reserve_scratch(attention_scratch_floats(shape.head_dim));
+    const std::size_t sums = pool_.size() > 1 ? kSplitSlots * split_sums_floats(shape.head_dim) : 0;
+    if (split_sums_.size() < sums) split_sums_ = AlignedBuffer<float>(sums);
     return std::make_unique<CpuKvCache>(shape);
   }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
@@ -136,7 +184,9 @@ class CpuBackend final : public Backend {
     };
     pool_.parallel_for(count, grain, std::ref(range));
   }
+  void attend_in_splits(const AttentionCall& call, std::size_t row);
   void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
+  void quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear);
   void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
   void store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer, int thread);
   // Grows once, where something is made that needs it.
@@ -150,17 +200,24 @@ class CpuBackend final : public Backend {
     if (is_nonfinite && row < flags_.size()) std::atomic_ref(flags_[row]).store(1, std::memory_order_relaxed);
   }
 
-  bool needs_sums_ = false;  // of activations over groups: some linear is block-quantized
+  ActivationFormat activations_ = ActivationFormat::kA11;  // of NVFP4 weights
+  bool needs_a11_ = false;                                 // of weights that are neither NVFP4 nor F32, there are some
+  bool needs_sums_ = false;                                // of activations over groups: some linear is block-quantized
   const KernelTable& table_;
   ThreadPool pool_;
+  AlignedBuffer<std::int16_t> w4a4_;           // [n_blocks, n_rows, 2, 64] of the linear that runs
   PageArena arena_;                            // weights
   std::vector<AlignedBuffer<float>> scratch_;  // one a thread
+  AlignedBuffer<float> split_sums_;            // [splits at once, n_heads, split_sums_floats]
+  std::vector<HeadState> head_states_;         // [n_heads]
   std::vector<std::uint8_t> flags_;            // [n_rows]
 };
 
 Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weights) {
-  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, table_, pool_, arena_));
-  needs_sums_ |= std::holds_alternative<QuantLinear>(static_cast<const CpuLinear&>(*linear).form);
+  NIBBLE_ASSIGN(std::unique_ptr<Linear> linear, make_cpu_linear(weights, table_, pool_, arena_, activations_));
+  const auto& form = static_cast<const CpuLinear&>(*linear).form;
+  needs_sums_ |= std::holds_alternative<QuantLinear>(form);
+  needs_a11_ |= !std::holds_alternative<Nvfp4Linear>(form) && !std::holds_alternative<F32Linear>(form);
   return linear;
 }
 
@@ -225,26 +282,38 @@ void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, 
 void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in) {
   const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
   const std::size_t at = first_block * stride + row * format::nc1::kBlock;
-  PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? in.planes.data() + at / format::nc1::kBlock : nullptr;
-  flag_row(in.first_flag + row,
-           table_.quantize_a11(x, n, stride, in.q.data() + at, planes, in.d.data() + at / format::nc1::kBlock));
+  const auto into = [&](Integers& to, auto quantize_row) {
+    PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? to.planes.data() + at / format::nc1::kBlock : nullptr;
+    flag_row(in.first_flag + row,
+             quantize_row(x, n, stride, to.q.data() + at, planes, to.d.data() + at / format::nc1::kBlock));
+  };
+  if (activations_ == ActivationFormat::kA16Q8) into(in.a16q8, table_.quantize_a16q8);
+  if (activations_ == ActivationFormat::kW4A4) flag_row(in.first_flag + row, !std::all_of(x, x + n, fits_f16));
+  if (activations_ == ActivationFormat::kA11 || needs_a11_) into(in.a11, table_.quantize_a11);
   if (needs_sums_) {
     const int n_blocks = (n + format::nc1::kBlock - 1) / format::nc1::kBlock;
     std::int16_t* sums = in.sums.data() + at / format::nc1::kBlock * kSumsPerBlock;
-    table_.sum_groups(in.q.data() + at, n_blocks, stride, sums);
+    table_.sum_groups(in.a11.q.data() + at, n_blocks, stride, sums);
   }
+}
+
+void CpuBackend::quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear) {
+  const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form);
+  if (nvfp4 == nullptr) return;
+  NIBBLE_CHECK(in.n_in == linear.n_in, "a linear layer meets an input of another width");
+  for_each(in.n_rows, kTokenGrain, [&](std::size_t i, int) {
+    table_.quantize_w4a4(in.x + i * in.n_in, in.n_in, nvfp4->weights.input_scale_inv,
+                         std::size_t{2} * format::nc1::kBlock * in.n_rows, w4a4_.data() + 2 * format::nc1::kBlock * i);
+  });
 }
 
 void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CpuLinearInput&>(input);
-  const Activations x{.q = in.q.data(),
-                      .planes = in.planes.data(),
-                      .d = in.d.data(),
-                      .sums = in.sums.data(),
-                      .x = in.x,
-                      .n_rows = in.n_rows,
-                      .n_in = in.n_in,
-                      .n_blocks = in.n_blocks};
+  if (activations_ == ActivationFormat::kW4A4) {  // each wants the input in its own way
+    for (const LinearCall& call : calls.first(calls.size() - 1)) linears(input, {&call, 1});
+    calls = calls.last(1);
+    quantize_w4a4(in, static_cast<const CpuLinear&>(*calls[0].weights));
+  }
   std::size_t n_tiles = 0;
   for (const LinearCall& call : calls) {
     NIBBLE_CHECK(in.n_in == call.weights->n_in && in.n_rows > 0, "a linear layer meets an input of another width");
@@ -257,7 +326,7 @@ void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> c
       const std::size_t n = tiles_of(*call.weights);
       const std::size_t from = std::max(begin, first), to = std::min(end, first + n);
       if (from < to) {
-        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), x,
+        run_linear(table_, static_cast<const CpuLinear&>(*call.weights), in, activations_, w4a4_.data(),
                    {.bias = call.bias,
                     .out = call.out,
                     .scratch = scratch_[thread].data(),
@@ -315,28 +384,47 @@ void CpuBackend::attention(const float* q, std::span<const TokenRow> rows, int l
   NIBBLE_CHECK(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0,
                "query heads share key-value heads evenly");
   const int heads_per_kv = shape.n_heads / shape.n_kv_heads;
-  const ScoreScale scale = score_scale(shape);
+  const AttentionCall call{
+      q, rows, layer, shape, out, score_scale(shape), heads_per_kv, (heads_per_kv + kMaxJobHeads - 1) / kMaxJobHeads};
+  const std::size_t n_rows = rows.size(), n_jobs = static_cast<std::size_t>(call.jobs_per_row());
+  if (pool_.size() > 1 && n_rows * n_jobs < kJobsPerThread * static_cast<std::size_t>(pool_.size()) &&
+      static_cast<std::size_t>(shape.n_heads) <= kSplitSlots) {
+    for (std::size_t i = 0; i < n_rows; ++i) attend_in_splits(call, i);
+    return;
+  }
   // Later rows see more keys: taking rows from both ends in turn gives every thread the same work.
-  const std::size_t n_rows = rows.size();
   const auto balanced = [n_rows](std::size_t i) { return i % 2 == 0 ? i / 2 : n_rows - 1 - i / 2; };
-  for_each(n_rows * shape.n_heads, 1, [&](std::size_t task, int thread) {
-    const std::size_t i = balanced(task / shape.n_heads) * shape.n_heads + task % shape.n_heads;
-    const TokenRow& row = rows[i / shape.n_heads];
-    auto& cache = static_cast<CpuKvCache&>(*row.cache);
-    NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
-    const KvSlot first = cache.slot(layer, static_cast<int>(i % shape.n_heads) / heads_per_kv, 0);
-    flag_row(i / shape.n_heads, table_.attention({.shape = cache.head_shape(),
-                                                  .q = q + i * shape.head_dim,
-                                                  .keys = first.key,
-                                                  .key_scales = first.key_scale,
-                                                  .values = first.value,
-                                                  .value_scales = first.value_scale,
-                                                  .n_keys = row.pos + 1,
-                                                  .score_scale = scale.c,
-                                                  .score_limit = scale.limit,
-                                                  .out = out + i * shape.head_dim,
-                                                  .scratch = scratch_[thread].data()}));
+  for_each(n_rows * n_jobs, 1, [&](std::size_t task, int thread) {
+    const std::size_t i = balanced(task / n_jobs);
+    flag_row(i, table_.attention(call.job(i, static_cast<int>(task % n_jobs), scratch_[thread].data())));
   });
+}
+
+// Few heads and many keys: threads share the splits of a row, as many at once as there is room for.
+void CpuBackend::attend_in_splits(const AttentionCall& call, std::size_t i) {
+  const int n_splits = call.rows[i].pos / format::nc1::kSplit + 1;
+  const auto n_heads = static_cast<std::size_t>(call.shape.n_heads);
+  const std::size_t floats = split_sums_floats(call.shape.head_dim), stride = n_heads * floats;
+  const int at_once = static_cast<int>(kSplitSlots / n_heads);
+  for (int first = 0; first < n_splits; first += at_once) {
+    const int last = std::min(n_splits, first + at_once), n = last - first;
+    const auto sum = [&](std::size_t begin, std::size_t end, int thread) {
+      for (std::size_t task = begin; task < end;) {  // a run of splits of one job at a time
+        const int job = static_cast<int>(task / n), from = static_cast<int>(task % n);
+        const int to = static_cast<int>(std::min<std::size_t>(n, from + (end - task)));
+        float* const sums = split_sums_.data() + from * stride + call.first_head(job) * floats;
+        flag_row(i, table_.attention_splits(call.job(i, job, scratch_[thread].data()), first + from, first + to, stride,
+                                            sums));
+        task += to - from;
+      }
+    };
+    pool_.parallel_for(static_cast<std::size_t>(call.jobs_per_row()) * n, 1, std::ref(sum));
+    for_each(call.jobs_per_row(), 1, [&](std::size_t job, int thread) {
+      const int head = call.first_head(static_cast<int>(job));
+      table_.attention_merge(call.job(i, static_cast<int>(job), scratch_[thread].data()), first, last, stride,
+                             split_sums_.data() + head * floats, head_states_.data() + head);
+    });
+  }
 }
 
 void CpuBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {

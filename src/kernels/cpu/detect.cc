@@ -5,6 +5,10 @@
 #include <cstdlib>
 #include <span>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace nibble::kernels::cpu {
 namespace {
 
@@ -24,6 +28,11 @@ bool has_avx2() {
   // F16C is not asked for: every CPU with AVX2 has it, and clang 14 does not know its name.
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+bool has_avxvnni() {
+  constexpr unsigned kAvxVnni = 1U << 4;  // of leaf 7.1, eax
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -38,14 +47,17 @@ bool never() {
 std::span<const Isa> all_isas() {
 #if defined(__x86_64__)
   constexpr auto kHasAvx512 = has_avx512;
+  constexpr auto kHasAvxVnni = has_avxvnni;
   constexpr auto kHasAvx2 = has_avx2;
   constexpr auto kHasNeon = never;
 #elif defined(__aarch64__)
   constexpr auto kHasAvx512 = never;
+  constexpr auto kHasAvxVnni = never;
   constexpr auto kHasAvx2 = never;
   constexpr auto kHasNeon = always;  // Advanced SIMD is part of the architecture's base
 #else
   constexpr auto kHasAvx512 = never;
+  constexpr auto kHasAvxVnni = never;
   constexpr auto kHasAvx2 = never;
   constexpr auto kHasNeon = never;
 #endif
@@ -53,6 +65,11 @@ std::span<const Isa> all_isas() {
   constexpr const KernelTable* kAvx512 = &kAvx512Table;
 #else
   constexpr const KernelTable* kAvx512 = nullptr;
+#endif
+#if defined(NIBBLE_HAVE_AVXVNNI)
+  constexpr const KernelTable* kAvxVnni = &kAvxVnniTable;
+#else
+  constexpr const KernelTable* kAvxVnni = nullptr;
 #endif
 #if defined(NIBBLE_HAVE_AVX2)
   constexpr const KernelTable* kAvx2 = &kAvx2Table;
@@ -66,6 +83,7 @@ std::span<const Isa> all_isas() {
 #endif
   static constexpr Isa kIsas[] = {
       {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
+      {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI", kAvxVnni, kHasAvxVnni},
       {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},
       {"neon", "64-bit Arm", kNeon, kHasNeon},
       {"scalar", "nothing", &kScalarTable, always},

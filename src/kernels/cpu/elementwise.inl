@@ -7,6 +7,11 @@ namespace {
 
 // Section 5: 256 fma chains, then a halving tree.
 inline float reduce_products(const float* a, const float* b, int n) {
+  if constexpr (!kIsPinned) {
+    float sum = 0.0F;
+    for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+    return sum;
+  }
   constexpr int kReduceLanes = format::nc1::kReduceLanes;
   alignas(64) float lanes[kReduceLanes] = {};
   int i = 0;

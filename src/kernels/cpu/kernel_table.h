@@ -10,11 +10,16 @@ namespace nibble::kernels::cpu {
 
 // Rows of a weight matrix are laid out and scheduled in tiles of 16, whatever the width of a vector is.
 constexpr int kTileRows = 16;
-// The most rows that several tokens meet at once.
-constexpr int kMaxPanelRows = 64;
+// The most rows that a chunk of several tokens' activations meets before the next chunk.
+constexpr int kGemmRows = 256;
 
 // The most tokens that meet a record as it is read, without a panel.
 constexpr int kMaxGemvTokens = 4;
+
+// The longest row of w4a4: a sum in units of an eighth stays below 2^63.
+constexpr int kMaxInputsW4A4 = 131072;
+// Elements along K that share one d of a16q8.
+constexpr int kSuperBlock = 256;
 
 // Records of NVFP4 weights (nvfp4_tiles.h).
 constexpr int kLineBytes = 64;
@@ -39,7 +44,8 @@ constexpr int kSumsPerBlock = 8;
 // Block-quantized types of GGUF with records (quant_layout.h).
 constexpr int kQuantTypes = 9;
 
-// a11 integers of n_rows tokens. A block of one token is 64 integers; a short last block is padded with zeros.
+// Integers of n_rows tokens, of a11 or of a16q8. A block of one token is 64 integers; a short last block is padded with
+// zeros. a16q8 fills the high planes only, and repeats the d of a super-block for its blocks.
 struct Activations {
   const std::int16_t* q;     // [n_blocks, n_rows, 64]
   const PlaneBlock* planes;  // [n_blocks, n_rows], the same, if n_rows <= kMaxGemvTokens
@@ -56,7 +62,9 @@ struct Nvfp4Weights {
   const std::uint8_t* is_wide;  // [n_tiles]: has a block whose scales span too many octaves
   const std::uint8_t* codes;    // [n_out, n_in / 2], as in the file: for wide blocks
   const std::uint8_t* scales;   // [n_out, n_in / 16], E4M3
-  float g;                      // tensor_scale * 2^-10
+  float tensor_scale;
+  float g;                // tensor_scale * 2^-10
+  float input_scale_inv;  // of w4a4
   int n_out;
   int n_in;
 };
@@ -97,10 +105,15 @@ struct F32Weights {
 struct LinearJob {
   const float* bias;  // [n_out] or null
   float* out;         // [n_rows, n_out]
-  float* scratch;     // [n_rows, kMaxPanelRows] of this thread
+  float* scratch;     // linear_scratch_floats(n_rows, n_blocks) of this thread
   int row_begin;
   int row_end;
 };
+
+// Accumulators [n_rows, kGemmRows], and a factor per token and block.
+constexpr std::size_t linear_scratch_floats(int n_rows, int n_blocks) {
+  return static_cast<std::size_t>(n_rows) * (kGemmRows + static_cast<std::size_t>(n_blocks));
+}
 
 struct HeadShape {
   int head_dim;
@@ -109,9 +122,14 @@ struct HeadShape {
   int hadamard_log2;  // h
 };
 
+// Heads that meet keys and values of one head together.
+constexpr int kMaxJobHeads = 8;
+
+// Some query heads of one token that share a key-value head.
 struct AttentionJob {
   HeadShape shape;
-  const float* q;             // [head_dim]
+  int n_heads;                // 1 to kMaxJobHeads
+  const float* q;             // [n_heads, head_dim]
   const std::int16_t* keys;   // [capacity rounded up to 16, key_stride]
   const float* key_scales;    // [capacity rounded up to 16]
   const std::int8_t* values;  // [capacity, head_dim]
@@ -119,13 +137,36 @@ struct AttentionJob {
   int n_keys;                 // visible keys, >= 1
   float score_scale;          // c of the contract
   float score_limit;          // T
-  float* out;                 // [head_dim]
-  float* scratch;             // attention_scratch_floats(shape) of this thread
+  float* out;                 // [n_heads, head_dim]
+  float* scratch;             // attention_scratch_floats(head_dim) of this thread
 };
 
-// rotated q, its integers, A, o; each a whole number of cache lines.
+// What a split of up to 128 keys adds to a head: integers, except for e. The sums of its values [head_dim] follow it.
+struct SplitSums {
+  std::int32_t m;
+  std::int32_t r_sum;
+  float e;
+  std::int32_t padding[13];  // to a cache line
+
+  std::int32_t* values() { return reinterpret_cast<std::int32_t*>(this + 1); }
+  const std::int32_t* values() const { return reinterpret_cast<const std::int32_t*>(this + 1); }
+};
+
+// A head over the splits merged so far; its o stands where its output will.
+struct HeadState {
+  int m;
+  float l;
+};
+
+constexpr std::size_t padded_head(int head_dim) {
+  return (static_cast<std::size_t>(head_dim) + 63) / 64 * 64;
+}
+constexpr std::size_t split_sums_floats(int head_dim) {
+  return sizeof(SplitSums) / sizeof(float) + padded_head(head_dim);
+}
+// A rotated head, the integers of queries, the sums of one split.
 constexpr std::size_t attention_scratch_floats(int head_dim) {
-  return 4 * ((static_cast<std::size_t>(head_dim) + 63) / 64 * 64);
+  return (1 + kMaxJobHeads) * padded_head(head_dim) + kMaxJobHeads * split_sums_floats(head_dim);
 }
 
 // Functions that quantize return true where they met a non-finite value (contract, rule 4).
@@ -135,9 +176,15 @@ struct KernelTable {
   // Blocks of one token; q advances by `stride` integers a block, d and planes by stride / 64.
   // planes may be null.
   bool (*quantize_a11)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // The same for a16q8; non-finite is what f16 does not hold.
+  bool (*quantize_a16q8)(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d);
+  // For the weights of one input scale: two planes of 64 a block.
+  void (*quantize_w4a4)(const float* x, int n_in, float input_scale_inv, std::size_t stride, std::int16_t* q);
   // Sums of n_blocks blocks of one token's q; q advances by `stride` integers a block.
   void (*sum_groups)(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums);
   void (*linear_nvfp4)(const Nvfp4Weights&, const Activations&, const LinearJob&);
+  void (*linear_nvfp4_a16q8)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // units of super-blocks
+  void (*linear_w4a4)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // q: [n_blocks, n_rows, 2, 64]
   void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);
@@ -156,6 +203,11 @@ struct KernelTable {
   bool (*store_key)(const HeadShape&, const float* k, float* scratch, std::int16_t* key, float* scale);
   bool (*store_value)(const HeadShape&, const float* v, float* scratch, std::int8_t* value, float* scale);
   bool (*attention)(const AttentionJob&);
+  // The same in two steps: splits [first, last) in any order and by any thread, then their merging from left to right.
+  // sums is [last - first, n_heads, split_sums_floats], a split every `stride` floats.
+  bool (*attention_splits)(const AttentionJob&, int first, int last, std::size_t stride, float* sums);
+  void (*attention_merge)(const AttentionJob&, int first, int last, std::size_t stride, const float* sums,
+                          HeadState* states /* [n_heads] */);
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* out);
   void (*add)(float* x, const float* y, std::size_t n);
 
@@ -167,6 +219,7 @@ struct KernelTable {
 
 extern const KernelTable kScalarTable;
 extern const KernelTable kAvx2Table;
+extern const KernelTable kAvxVnniTable;
 extern const KernelTable kAvx512Table;
 extern const KernelTable kNeonTable;
 

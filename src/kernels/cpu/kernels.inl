@@ -11,6 +11,13 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+// Preset `unpinned`, for measurements only: what would be done if the order of float operations were free.
+#if defined(NIBBLE_UNPINNED)
+constexpr bool kIsPinned = false;
+#else
+constexpr bool kIsPinned = true;
+#endif
+
 // Positive control (preset `perturbed`): one more rounding in one path of one instruction set, which the tests of
 // equality must notice and the canary must not.
 #if defined(NIBBLE_PERTURB_ROUNDING)
@@ -35,6 +42,7 @@ inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
 #include "kernels/cpu/linear_nvfp4.inl"
 #include "kernels/cpu/linear_quant.inl"
 #include "kernels/cpu/linear_rows.inl"
+#include "kernels/cpu/linear_w4a4.inl"
 #include "kernels/cpu/peak.inl"
 
 namespace nibble::kernels::cpu {
@@ -44,8 +52,12 @@ constexpr KernelTable make_table(const char* isa) {
   return {
       .isa = isa,
       .quantize_a11 = quantize_a11,
+      .quantize_a16q8 = quantize_a16q8,
+      .quantize_w4a4 = quantize_w4a4,
       .sum_groups = sum_groups,
-      .linear_nvfp4 = linear_nvfp4,
+      .linear_nvfp4 = linear_nvfp4<A11Steps>,
+      .linear_nvfp4_a16q8 = linear_nvfp4<A16Q8Steps>,
+      .linear_w4a4 = linear_w4a4,
       .linear_rows16 = linear_rows16,
       .linear_q8_0 = linear_q8_0,
       .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,
@@ -62,6 +74,8 @@ constexpr KernelTable make_table(const char* isa) {
       .store_key = store_key,
       .store_value = store_value,
       .attention = attention,
+      .attention_splits = attention_splits,
+      .attention_merge = attention_merge,
       .silu_mul = silu_mul,
       .add = add,
       .multiply_add_probe = multiply_add_probe,

@@ -4,6 +4,6 @@
 
 namespace nibble::kernels::cpu {
 
-const KernelTable kAvx2Table = make_table("avx2");
+const KernelTable kAvx2Table = make_table(kIsPinned ? "avx2" : "avx2-unpinned");
 
 }  // namespace nibble::kernels::cpu

@@ -4,6 +4,6 @@
 
 namespace nibble::kernels::cpu {
 
-const KernelTable kAvx512Table = make_table("avx512");
+const KernelTable kAvx512Table = make_table(kIsPinned ? "avx512" : "avx512-unpinned");
 
 }  // namespace nibble::kernels::cpu

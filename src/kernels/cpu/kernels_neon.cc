@@ -4,6 +4,6 @@
 
 namespace nibble::kernels::cpu {
 
-const KernelTable kNeonTable = make_table("neon");
+const KernelTable kNeonTable = make_table(kIsPinned ? "neon" : "neon-unpinned");
 
 }  // namespace nibble::kernels::cpu

@@ -4,6 +4,6 @@
 
 namespace nibble::kernels::cpu {
 
-const KernelTable kScalarTable = make_table("scalar");
+const KernelTable kScalarTable = make_table(kIsPinned ? "scalar" : "scalar-unpinned");
 
 }  // namespace nibble::kernels::cpu

@@ -4,16 +4,17 @@
 // here, once.
 //
 //   up to kGemvTokens: two tiles are read at once, a lane is a row, and a record is decoded once for all tokens
-//   more tokens:    a block of up to kPanelVectors * kLanes rows becomes a panel in the L1 cache, in which a lane is a
-//                   row and holds two elements; registers hold kPanelSums sums of some tokens and some vectors of rows
+//   more tokens:    some blocks of kPanelVectors * kLanes rows become panels in the L1 cache, in which a lane is a row
+//                   and holds two elements; registers hold the sums of kPanelTokens tokens and kPanelVectors vectors
 //
-// Both give the same bits because S is exact and every output takes the same fma chain.
+// Both give the same bits because S is exact and every output takes the same fma chain. A step of that chain covers a
+// block; of a Format with kBlocksPerStep > 1 a super-block, whose sum is held in an int32 until its last block.
 #pragma once
 
 namespace nibble::kernels::cpu {
 namespace {
 
-static_assert(kPanelVectors * kLanes <= kMaxPanelRows);
+static_assert(kGemmRows % (kPanelVectors * kLanes) == 0);
 
 // Two streams at this distance read 97 % of what a core can, one stream 84 % (Zen 5, huge pages; without prefetching
 // 88 and 76 %, half as far ahead 89 %).
@@ -23,6 +24,23 @@ constexpr int kPrefetchBytes = 72 * kLineBytes;
 struct BlockSums {
   I32V first, second;
 };
+
+// What most Formats have in common.
+struct FormatOfBlocks {
+  static constexpr int kBlocksPerStep = 1;
+  static constexpr bool kHalves = false;         // a block is two blocks of weights, a step each
+  static constexpr bool kHasExceptions = false;  // blocks that are summed otherwise
+  static F32V finish(F32V acc) { return acc; }   // an output, before its bias
+};
+
+template <class Format>
+inline bool starts_step(int block) {
+  return Format::kBlocksPerStep == 1 || block % Format::kBlocksPerStep == 0;
+}
+template <class Format>
+inline bool ends_step(int block, int n_blocks) {
+  return Format::kBlocksPerStep == 1 || (block + 1) % Format::kBlocksPerStep == 0 || block + 1 == n_blocks;
+}
 
 // kLanes rows of a record.
 struct RecordPart {
@@ -66,9 +84,9 @@ inline void store_lanes(F32V acc, const LinearJob& job, int row, int n_out, int 
 
 // --- few tokens ---
 
-// The parts of a record from `first` on, kPartsAtOnce of them. acc is [kTokens, parts of a record].
+// The parts of a record from `first` on, kPartsAtOnce of them. acc and held are [kTokens, parts of a record].
 template <int kTokens, class Format>
-inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc) {
+inline void gemv_parts(const Format& format, const Activations& in, RecordPart first, F32V* acc, I32V* held) {
   constexpr int kParts = kTileRows / kLanes;
   RecordPart parts[kPartsAtOnce];
 #pragma GCC unroll 4
@@ -78,6 +96,7 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
   }
   if constexpr (Format::kHasExceptions) {
     if (format.is_exception(first)) {
+      if (!ends_step<Format>(first.block, in.n_blocks)) return;
       for (int p = 0; p < kPartsAtOnce; ++p) {
         float lanes[kTokens * kLanes];
         for (int t = 0; t < kTokens; ++t) f32_store(lanes + t * kLanes, acc[t * kParts + p]);
@@ -89,6 +108,19 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
   }
   BlockSums sums[kTokens][kPartsAtOnce];
   format.template sums<kTokens>(parts, in, sums);
+  if constexpr (Format::kBlocksPerStep > 1) {
+    const bool is_first = starts_step<Format>(first.block), is_last = ends_step<Format>(first.block, in.n_blocks);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPartsAtOnce; ++p) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        I32V& sum = sums[t][p].first;
+        if (!is_first) sum = sum + held[t * kParts + p];
+        if (!is_last) held[t * kParts + p] = sum;
+      }
+    }
+    if (!is_last) return;
+  }
   const float* d = in.d + static_cast<std::size_t>(first.block) * kTokens;
 #pragma GCC unroll 4
   for (int p = 0; p < kPartsAtOnce; ++p) {
@@ -106,6 +138,7 @@ template <int kStreams, int kTokens, class Format>
 inline void gemv_tiles(const Format& format, const Activations& in, const LinearJob& job, const int* rows) {
   constexpr int kParts = kTileRows / kLanes;
   F32V acc[kStreams][kTokens * kParts];
+  I32V held[kStreams][kTokens * kParts];
   const std::uint8_t* records[kStreams];
   for (int s = 0; s < kStreams; ++s) {
     records[s] = part_of(format, rows[s], 0, in.n_blocks).record;
@@ -115,7 +148,7 @@ inline void gemv_tiles(const Format& format, const Activations& in, const Linear
     for (int s = 0; s < kStreams; ++s) {
 #pragma GCC unroll 4
       for (int i = 0; i < kParts; i += kPartsAtOnce) {
-        gemv_parts<kTokens>(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i);
+        gemv_parts<kTokens>(format, in, {records[s], rows[s] / kTileRows, i * kLanes, block}, acc[s] + i, held[s] + i);
       }
       records[s] += Format::kRecord;
     }
@@ -124,7 +157,7 @@ inline void gemv_tiles(const Format& format, const Activations& in, const Linear
     for (int t = 0; t < kTokens; ++t) {
       for (int i = 0; i < kParts && rows[s] + i * kLanes < job.row_end; ++i) {
         const F32V out = perturbed_gemv(acc[s][t * kParts + i], in.n_in / 64);
-        store_lanes(out, job, rows[s] + i * kLanes, format.n_out(), t);
+        store_lanes(Format::finish(out), job, rows[s] + i * kLanes, format.n_out(), t);
       }
     }
   }
@@ -146,86 +179,144 @@ inline void gemv(const Format& format, const Activations& in, const LinearJob& j
 
 // --- several tokens ---
 
-template <int kVectors, int kTokens, class Format>
-inline void token_group(const Format& format, const std::int16_t* panels, const typename Format::Units* units,
-                        const std::int16_t* q, const float* d, float* acc /* [kTokens, kVectors, kLanes] */) {
+// Blocks of K that meet a group of tokens one after the other: few enough for their panels, the activations and the
+// next records in an L1 cache (with 8, 5 to 16 tokens lose 10 %), and for the activations of 512 tokens in an L2 cache.
+constexpr int kChunkBlocks = 4;  // a step, or several: where a chunk ends before, an exception starts a step
+
+// kVectors * kLanes rows of `n` blocks.
+template <int kVectors, class Format>
+struct PanelChunk {
+  alignas(64) std::int16_t panels[kChunkBlocks][kVectors * kPanelSize];
+  typename Format::Units units[kChunkBlocks][kVectors];
+  int first;
+  int n;
+};
+
+// A chunk for kTokens tokens from t on. Accumulators are read and written once for all of its blocks; AVX-512 keeps
+// them in registers beside the sums.
+template <int kTokens, int kVectors, class Format>
+[[gnu::noinline]] void gemm_group(const Format& format, const PanelChunk<kVectors, Format>& chunk,
+                                  const Activations& in, int t, float* to /* [kTokens, kVectors, kLanes] */) {
   constexpr int kParts = Format::kHalves ? 2 : 1;  // one after the other, so that registers hold the sums of one
+  F32V acc[kTokens][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTokens; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[i][v] = f32_load(to + (i * kVectors + v) * kLanes);
+  }
+  I32V sums[kTokens][kVectors];
+  for (int b = 0; b < chunk.n; ++b) {
+    const std::size_t at = static_cast<std::size_t>(chunk.first + b) * in.n_rows + t;
 #pragma GCC unroll 2
-  for (int part = 0; part < kParts; ++part) {
-    I32V sums[kTokens][kVectors];
+    for (int part = 0; part < kParts; ++part) {
+      if (starts_step<Format>(b)) {  // as a chunk starts with one
 #pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) {
+        for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[t][v] = i32_zero();
-    }
-    dot_panels<32 / kParts>(panels + part * 32 * kLanes, q + 32 * part, sums);
+          for (int v = 0; v < kVectors; ++v) sums[i][v] = i32_zero();
+        }
+      }
+      dot_panels<32 / kParts>(chunk.panels[b] + part * 32 * kLanes, in.q + 64 * at + 32 * part, sums);
+      if (!ends_step<Format>(chunk.first + b, in.n_blocks)) continue;
 #pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) {
+      for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        float* lanes = acc + (t * kVectors + v) * kLanes;
-        f32_store(lanes, format.step(f32_load(lanes), sums[t][v], part, units[v], d + t));
+        for (int v = 0; v < kVectors; ++v) {
+          acc[i][v] = format.step(acc[i][v], sums[i][v], part, chunk.units[b][v], in.d + at + i);
+        }
       }
     }
   }
+#pragma GCC unroll 16
+  for (int i = 0; i < kTokens; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) f32_store(to + (i * kVectors + v) * kLanes, acc[i][v]);
+  }
 }
 
-// One block of kVectors * kLanes rows for all tokens.
+template <int kTokens, int kVectors, class Format>
+inline void gemm_group_of(int n_tokens, const Format& format, const PanelChunk<kVectors, Format>& chunk,
+                          const Activations& in, int t, float* acc) {
+  // The least that groups of even size come to, for more tokens than gemv takes.
+  constexpr int kFewest = kGemvTokens + 1 < (kPanelTokens + 1) / 2 ? kGemvTokens + 1 : (kPanelTokens + 1) / 2;
+  if (n_tokens == kTokens) return gemm_group<kTokens>(format, chunk, in, t, acc);
+  if constexpr (kTokens > kFewest) gemm_group_of<kTokens - 1>(n_tokens, format, chunk, in, t, acc);
+}
+
+// All tokens in groups of even size. acc is [n_rows, kVectors, kLanes].
 template <int kVectors, class Format>
-inline void gemm_block(const Format& format, const Activations& in, int row, int block, std::int16_t* panels,
+inline void gemm_chunk(const Format& format, const PanelChunk<kVectors, Format>& chunk, const Activations& in,
                        float* acc) {
-  typename Format::Units units[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    const auto part = format.part(row + v * kLanes, block);
-    if constexpr (Format::kHasExceptions) {  // with kVectors = 1
-      if (format.is_exception(part)) return format.step_exception(part, in, acc);
-    }
-    format.pack(part, panels + v * kPanelSize);
-    units[v] = format.units(part);
-  }
-  const std::int16_t* q = in.q + static_cast<std::size_t>(block) * in.n_rows * 64;
-  const float* d = in.d + static_cast<std::size_t>(block) * in.n_rows;
-  constexpr int kTokens = kPanelSums / kVectors;
-  constexpr int kWidth = kVectors * kLanes;
-  int t = 0;
-  for (; t + kTokens <= in.n_rows; t += kTokens) {
-    token_group<kVectors, kTokens>(format, panels, units, q + 64 * t, d + t, acc + t * kWidth);
-  }
-  for (; t + 2 <= in.n_rows; t += 2) {
-    token_group<kVectors, 2>(format, panels, units, q + 64 * t, d + t, acc + t * kWidth);
-  }
-  for (; t < in.n_rows; ++t) {
-    token_group<kVectors, 1>(format, panels, units, q + 64 * t, d + t, acc + t * kWidth);
+  const int n_groups = (in.n_rows + kPanelTokens - 1) / kPanelTokens;
+  const int n_tokens = in.n_rows / n_groups, n_larger = in.n_rows % n_groups;
+  for (int group = 0, t = 0; group < n_groups; ++group) {
+    const int n = n_tokens + (group < n_larger ? 1 : 0);
+    gemm_group_of<kPanelTokens>(n, format, chunk, in, t, acc + static_cast<std::size_t>(t) * kVectors * kLanes);
+    t += n;
   }
 }
 
+// Blocks from `block` on as panels: a chunk of them, or as many as there are before a block that is an exception.
 template <int kVectors, class Format>
-inline void gemm_panel(const Format& format, const Activations& in, const LinearJob& job, int row,
-                       std::int16_t* panels) {
+inline void pack_chunk(const Format& format, int row, int block, int n_blocks, PanelChunk<kVectors, Format>& chunk) {
+  chunk.first = block;
+  chunk.n = 0;
+  for (; chunk.n < kChunkBlocks && block < n_blocks; ++chunk.n, ++block) {
+    for (int v = 0; v < kVectors; ++v) {
+      const auto part = format.part(row + v * kLanes, block);
+      if constexpr (Format::kHasExceptions) {  // with kVectors = 1
+        if (format.is_exception(part)) return;
+      }
+      format.pack(part, chunk.panels[chunk.n] + v * kPanelSize);
+      chunk.units[chunk.n][v] = format.units(part);
+    }
+  }
+}
+
+// n_panels times kVectors * kLanes rows. While a chunk of activations lies in the L2 cache, all of the rows meet it.
+template <int kVectors, class Format>
+inline void gemm_rows(const Format& format, const Activations& in, const LinearJob& job, int row, int n_panels) {
   constexpr int kWidth = kVectors * kLanes;
-  float* acc = job.scratch;  // [n_rows, kVectors, kLanes]
-  for (int i = 0; i < in.n_rows * kWidth; ++i) acc[i] = 0.0F;
-  for (int block = 0; block < in.n_blocks; ++block) gemm_block<kVectors>(format, in, row, block, panels, acc);
+  const std::size_t panel_values = static_cast<std::size_t>(in.n_rows) * kWidth;
+  float* const acc = job.scratch;  // [n_panels, n_rows, kVectors, kLanes]
+  for (std::size_t i = 0; i < n_panels * panel_values; ++i) acc[i] = 0.0F;
+  PanelChunk<kVectors, Format> chunk;
+  for (int block = 0; block < in.n_blocks;) {
+    for (int p = 0; p < n_panels; ++p) {
+      pack_chunk(format, row + p * kWidth, block, in.n_blocks, chunk);
+      gemm_chunk(format, chunk, in, acc + p * panel_values);
+    }
+    block += chunk.n;
+    if constexpr (Format::kHasExceptions) {  // with n_panels = 1
+      if (chunk.n < kChunkBlocks && block < in.n_blocks) {
+        if (ends_step<Format>(block, in.n_blocks)) format.step_exception(format.part(row, block), in, acc);
+        ++block;
+      }
+    }
+  }
   for (int t = 0; t < in.n_rows; ++t) {
-    for (int v = 0; v < kVectors && row + v * kLanes < job.row_end; ++v) {
-      store_lanes(f32_load(acc + (t * kVectors + v) * kLanes), job, row + v * kLanes, format.n_out(), t);
+    for (int p = 0; p < n_panels; ++p) {
+      for (int v = 0; v < kVectors && row + p * kWidth + v * kLanes < job.row_end; ++v) {
+        const float* lanes = acc + p * panel_values + (t * kVectors + v) * kLanes;
+        store_lanes(Format::finish(f32_load(lanes)), job, row + p * kWidth + v * kLanes, format.n_out(), t);
+      }
     }
   }
 }
 
 template <class Format>
 inline void gemm(const Format& format, const Activations& in, const LinearJob& job) {
-  alignas(64) std::int16_t panels[kPanelVectors * kPanelSize];
+  constexpr int kWidth = kPanelVectors * kLanes;
   int row = job.row_begin;
   if constexpr (!Format::kHasExceptions) {
-    for (; row + (kPanelVectors - 1) * kLanes < job.row_end; row += kPanelVectors * kLanes) {
-      gemm_panel<kPanelVectors>(format, in, job, row, panels);
-    }
-    if constexpr (kPanelVectors > 2) {
-      for (; row + kLanes < job.row_end; row += 2 * kLanes) gemm_panel<2>(format, in, job, row, panels);
+    while (row + kWidth - kLanes < job.row_end) {
+      const int n_panels = (job.row_end - row + kLanes - 1) / kWidth;
+      const int n = n_panels < kGemmRows / kWidth ? n_panels : kGemmRows / kWidth;
+      gemm_rows<kPanelVectors>(format, in, job, row, n);
+      row += n * kWidth;
     }
   }
-  for (; row < job.row_end; row += kLanes) gemm_panel<1>(format, in, job, row, panels);
+  for (; row < job.row_end; row += kLanes) gemm_rows<1>(format, in, job, row, 1);
 }
 
 template <int kTokens, class Format>

@@ -104,10 +104,9 @@ struct QuantUnits {
 
 // What does not depend on how codes are stored.
 template <QuantKind kKind>
-class QuantRows {
+class QuantRows : public FormatOfBlocks {
  public:
   static constexpr bool kHalves = !kKind.is_super;
-  static constexpr bool kHasExceptions = false;
   using Units = QuantUnits<kKind>;
 
   QuantRows(const QuantWeights& weights, const Activations& in, const QuantLayout& layout)

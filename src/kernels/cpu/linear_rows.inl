@@ -4,10 +4,8 @@
 namespace nibble::kernels::cpu {
 namespace {
 
-class Rows16Format {
+class Rows16Format : public FormatOfBlocks {
  public:
-  static constexpr bool kHalves = false;
-  static constexpr bool kHasExceptions = false;
   static constexpr int kRecord = kRows16RecordBytes;
   using Units = F32V;
 
@@ -115,10 +113,9 @@ bool pack_bf16(const std::uint16_t* rows, int n_rows, int n_in, std::int16_t* re
   return pack_rows16<widen_bf16>(rows, n_rows, n_in, records, unit);
 }
 
-class Q8Format {
+class Q8Format : public FormatOfBlocks {
  public:
   static constexpr bool kHalves = true;  // two blocks of 32 meet one block of activations
-  static constexpr bool kHasExceptions = false;
   static constexpr int kRecord = kQ8RecordBytes;
   struct Units {
     F32V first, second;

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <span>
 
+#include "base/check.h"
 #include "format/nvfp4.h"
 #include "kernels/cpu/kernel_table.h"
 
@@ -13,6 +15,7 @@ namespace {
 
 // A block's sum stays below 64 * 12 * (15 << kMaxOctaves) * 1023 < 2^31.
 constexpr int kMaxOctaves = 7;
+constexpr std::size_t kMaxGroupsPerStep = 16;
 
 // |q9| = (8 + mantissa) << shift, a subnormal's shift being negative; q9 = 0 where is_zero.
 struct GroupScale {
@@ -47,32 +50,22 @@ struct OctaveRange {
   bool is_empty() const { return lowest > highest; }
   bool is_wide() const { return highest - lowest > kMaxOctaves; }
 };
-OctaveRange range_of(const GroupScale* groups) {
+OctaveRange range_of(std::span<const GroupScale> groups) {
   OctaveRange range;
-  for (int g = 0; g < kGroupsPerBlock; ++g) {
-    if (groups[g].is_zero) continue;
-    range.lowest = std::min(range.lowest, groups[g].shift);
-    range.highest = std::max(range.highest, groups[g].shift);
+  for (const GroupScale& group : groups) {
+    if (group.is_zero) continue;
+    range.lowest = std::min(range.lowest, group.shift);
+    range.highest = std::max(range.highest, group.shift);
   }
   return range;
 }
 
-// One row's share of a record; false if its scales span too many octaves.
-bool pack_block(const std::uint8_t* codes, const std::uint8_t* scales, int n_groups, std::uint8_t* record, int row) {
-  GroupScale groups[kGroupsPerBlock];
-  for (int g = 0; g < n_groups; ++g) groups[g] = split_scale(scales[g]);
-  OctaveRange range = range_of(groups);
-  if (range.is_wide()) {  // the scale of a group of zeros does not matter
-    for (int g = 0; g < n_groups; ++g) {
-      if (all_codes_are_zero(codes + g * format::kNvfp4GroupBytes)) groups[g] = {};
-    }
-    range = range_of(groups);
-    if (range.is_wide()) return false;
-  }
-  const int unit = range.is_empty() ? 0 : range.lowest;
+// One row's share of a record, of its first n_groups groups.
+void pack_block(const std::uint8_t* codes, const GroupScale* groups, int n_groups, int unit, std::uint8_t* record,
+                int row) {
   std::uint8_t* row_scales = record + kRecordScales + 4 * row;
   for (int j = 0; j < kGroupsPerBlock; ++j) {
-    const GroupScale& group = groups[kQuadOrder[j]];
+    const GroupScale group = kQuadOrder[j] < n_groups ? groups[kQuadOrder[j]] : GroupScale{};
     const int scale = group.is_zero ? 0 : group.mantissa | (group.shift - unit) << 3;
     const int digit = (unit + kUnitBias) >> (2 * j) & 3;
     row_scales[j] = static_cast<std::uint8_t>(scale | digit << 6);
@@ -87,31 +80,54 @@ bool pack_block(const std::uint8_t* codes, const std::uint8_t* scales, int n_gro
       std::memcpy(record + kLineBytes * (2 * g + z) + 4 * row, &eight, sizeof eight);
     }
   }
+}
+
+// One row's share of the records of a step; false if its scales span too many octaves.
+bool pack_step(const std::uint8_t* codes, const std::uint8_t* scales, int n_groups, std::uint8_t* records, int row) {
+  GroupScale storage[kMaxGroupsPerStep];
+  const std::span groups(storage, static_cast<std::size_t>(n_groups));
+  for (int g = 0; g < n_groups; ++g) groups[g] = split_scale(scales[g]);
+  OctaveRange range = range_of(groups);
+  if (range.is_wide()) {  // the scale of a group of zeros does not matter
+    for (int g = 0; g < n_groups; ++g) {
+      if (all_codes_are_zero(codes + g * format::kNvfp4GroupBytes)) groups[g] = {};
+    }
+    range = range_of(groups);
+    if (range.is_wide()) return false;
+  }
+  const int unit = range.is_empty() ? 0 : range.lowest;
+  for (int g = 0; g < n_groups; g += kGroupsPerBlock, records += kRecordBytes) {
+    pack_block(codes + g * format::kNvfp4GroupBytes, &groups[g], std::min(n_groups - g, kGroupsPerBlock), unit, records,
+               row);
+  }
   return true;
 }
 
 }  // namespace
 
-void pack_nvfp4_tiles(const Nvfp4View& view, ThreadPool& pool, std::uint8_t* records, std::uint8_t* is_wide) {
+void pack_nvfp4_tiles(const Nvfp4View& view, int blocks_per_step, ThreadPool& pool, std::uint8_t* records,
+                      std::uint8_t* is_wide) {
   static_assert(std::endian::native == std::endian::little, "codes are read four bytes at a time");
   const std::size_t n_groups = view.cols / kNvfp4Group;
   const std::size_t n_blocks = (n_groups + kGroupsPerBlock - 1) / kGroupsPerBlock;
+  const std::size_t step_groups = static_cast<std::size_t>(blocks_per_step) * kGroupsPerBlock;
+  NIBBLE_CHECK(step_groups <= kMaxGroupsPerStep, "a step has at most four blocks");
   const auto pack_tile = [&](std::size_t tile) {
     std::uint8_t* record = records + tile * n_blocks * kRecordBytes;
     const std::size_t first = tile * kTileRows;
     const int n_rows = static_cast<int>(std::min<std::size_t>(view.rows - first, kTileRows));
-    for (std::size_t block = 0; block < n_blocks; ++block, record += kRecordBytes) {
-      const int width = static_cast<int>(std::min<std::size_t>(n_groups - block * kGroupsPerBlock, kGroupsPerBlock));
+    for (std::size_t begin = 0; begin < n_groups; begin += step_groups) {
+      const int width = static_cast<int>(std::min(n_groups - begin, step_groups));
       bool fits = true;
       for (int r = 0; r < n_rows; ++r) {
-        const std::size_t group = (first + r) * n_groups + block * kGroupsPerBlock;
-        fits &= pack_block(view.codes.data() + group * format::kNvfp4GroupBytes, view.scales.data() + group, width,
-                           record, r);
+        const std::size_t group = (first + r) * n_groups + begin;
+        fits &= pack_step(view.codes.data() + group * format::kNvfp4GroupBytes, view.scales.data() + group, width,
+                          record, r);
       }
-      if (!fits) {
-        std::memset(record + kRecordScales, kWideMark, 4);
-        is_wide[tile] = 1;
+      for (int g = 0; g < width; g += kGroupsPerBlock, record += kRecordBytes) {
+        if (!fits) std::memset(record + kRecordScales, kWideMark, 4);
       }
+      if (!fits) is_wide[tile] = 1;
     }
   };
   const auto pack_tiles = [&](std::size_t begin, std::size_t end, int) {

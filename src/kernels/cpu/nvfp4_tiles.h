@@ -7,7 +7,8 @@
 //   line 8:      four bytes a row; byte j is for group kQuadOrder[j]. Its low six bits are the scale, (8 + m) << e as
 //                m | e << 3; its high two are a digit, worth 4^j, of kUnitBias + the exponent of the block's unit
 //
-// q9 = ((8 + m) << e) * 2^unit. What a scale of E4M3 may be besides, zero or negative, is folded into the codes.
+// q9 = ((8 + m) << e) * 2^unit. The blocks of a step of the fma chain, one of a11 and four of a16q8, share their unit.
+// What a scale of E4M3 may be besides, zero or negative, is folded into the codes.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,12 @@
 
 namespace nibble::kernels::cpu {
 
-// A block in which some row's scales span more than seven octaves has no such unit. Its record holds kWideMark for all
-// digits of the first row, a unit that no scale has; what is to be known stands in the file.
+// Blocks of a step in which some row's scales span more than seven octaves have no such unit. Their records hold
+// kWideMark for all digits of the first row, a unit that no scale has; what is to be known stands in the file.
 
 // Writes the records of all tiles to `records`, zeroed and [n_tiles, n_blocks, kRecordBytes]. is_wide [n_tiles] is set
-// for tiles that have a wide block.
-void pack_nvfp4_tiles(const Nvfp4View& view, ThreadPool& pool, std::uint8_t* records, std::uint8_t* is_wide);
+// for tiles that have a wide block. blocks_per_step: 1 or 4.
+void pack_nvfp4_tiles(const Nvfp4View& view, int blocks_per_step, ThreadPool& pool, std::uint8_t* records,
+                      std::uint8_t* is_wide);
 
 }  // namespace nibble::kernels::cpu

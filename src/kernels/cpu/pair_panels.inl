@@ -11,16 +11,18 @@ inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
 // sums[t][v] += the first kPairs pairs of panel v times the integers of token t at q + 64 t.
 template <int kPairs, int kVectors, int kTokens>
 inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (&sums)[kTokens][kVectors]) {
-#pragma GCC unroll 2
-  for (int pair = 0; pair < kPairs; ++pair) {
-    I32V w[kVectors];
+  for (int first = 0; first < kPairs; first += 4) {
+#pragma GCC unroll 4
+    for (int pair = first; pair < first + 4; ++pair) {
+      I32V w[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) w[v] = i32_load_pairs(panels + v * kPanelSize + pair * 2 * kLanes);
+      for (int v = 0; v < kVectors; ++v) w[v] = i32_load_pairs(panels + v * kPanelSize + pair * 2 * kLanes);
 #pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) {
-      const I32V two = pair_set1(q + 64 * t + 2 * pair);
+      for (int t = 0; t < kTokens; ++t) {
+        const I32V two = pair_set1(q + 64 * t + 2 * pair);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[t][v] = pair_dot(sums[t][v], w[v], two);
+        for (int v = 0; v < kVectors; ++v) sums[t][v] = pair_dot(sums[t][v], w[v], two);
+      }
     }
   }
 }

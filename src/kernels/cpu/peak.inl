@@ -5,10 +5,10 @@ namespace nibble::kernels::cpu {
 namespace {
 
 // Runs at least n_ops multiplications and additions of int16 pairs and returns how many it ran. Chains of sums do not
-// wait for each other; 6 x 2 of them (3 x 2 where vectors are short and registers few) fill what can be in flight. The
+// wait for each other; 6 x 2 of them (2 x 4 where vectors are short and registers few) fill what can be in flight. The
 // columns come from another address each time, so that no product can be computed once for all.
 std::uint64_t dot_peak(std::uint64_t n_ops) {
-  constexpr int kWeights = kLanes >= 16 ? 6 : 3, kColumns = 2, kPlaces = 8;
+  constexpr int kWeights = kLanes >= 16 ? 6 : 2, kColumns = kLanes >= 16 ? 2 : 4, kPlaces = 16 / kColumns;
   constexpr std::uint64_t kOpsOfStep = std::uint64_t{2} * 32 * kWeights * kColumns * kPlaces;
   alignas(64) std::int16_t operands[(kWeights + kColumns * (kPlaces + 1)) * 32] = {};
   __asm__ volatile("" : : "r"(operands) : "memory");  // nobody knows that they are zeros

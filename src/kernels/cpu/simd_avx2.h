@@ -1,4 +1,4 @@
-// The vector vocabulary of AVX2 with FMA and F16C: 8 lanes of 32 bits.
+// The vector vocabulary of AVX2 with FMA and F16C: 8 lanes of 32 bits. With AVX-VNNI, dot products are one instruction.
 #pragma once
 
 #include <immintrin.h>
@@ -11,12 +11,17 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
-constexpr int kPanelSums = 8;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
-constexpr int kPanelVectors = 2;
-constexpr int kGemvTokens = 1;   // that meet a record as it is read
-constexpr int kPartsAtOnce = 2;  // of a record, for one token
+constexpr int kPanelVectors = 2;         // of rows, whose sums for kPanelTokens tokens are held in registers
+constexpr int kGemvTokens = 2;           // that meet a record as it is read
+constexpr int kPartsAtOnce = 2;          // of a record, for one token
+#if defined(__AVXVNNI__)
+constexpr int kPanelTokens = 6;
+constexpr bool kIsAvx2 = false;
+#else
+constexpr int kPanelTokens = 4;  // products need registers too
 constexpr bool kIsAvx2 = true;
+#endif
 
 struct F32V {
   __m256 v;
@@ -65,6 +70,10 @@ inline F32V f32_load_pow2(const std::uint8_t* p) {
 inline F32V f32_load_f16(const std::uint16_t* p) {
   return {_mm256_cvtph_ps(load_128(p))};
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  return {_mm256_cvtph_ps(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
 
 inline I32V i32_zero() {
   return {_mm256_setzero_si256()};
@@ -78,19 +87,41 @@ inline I32V i32_load_pairs(const void* p) {
 inline I32V operator+(I32V a, I32V b) {
   return {_mm256_add_epi32(a.v, b.v)};
 }
+// x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
+inline F32V f32_raise(F32V x, I32V exponent) {
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), exponent.v))};
+}
 inline I32V i32_times_8(I32V a) {
   return {_mm256_slli_epi32(a.v, 3)};
 }
+// A sum that is to be made here: gcc 12 keeps products for later, in memory when it has no registers left (half of the
+// speed of a gemm).
+inline __m256i add_now(__m256i a, __m256i b) {
+  __m256i sum = _mm256_add_epi32(a, b);
+  __asm__("" : "+x"(sum));
+  return sum;
+}
 // acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
+inline __m256i dot_of_pairs(__m256i acc, __m256i w, __m256i q) {
+#if defined(__AVXVNNI__)
+  return _mm256_dpwssd_avx_epi32(acc, w, q);
+#else
+  return add_now(acc, _mm256_madd_epi16(w, q));
+#endif
+}
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
-  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(w.v, q.v))};
+  return {dot_of_pairs(acc.v, w.v, q.v)};
 }
 // acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
 inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
   std::int32_t four;
   __builtin_memcpy(&four, q, sizeof four);
+#if defined(__AVXVNNI__)
+  return {_mm256_dpbusd_avx_epi32(acc.v, w.v, _mm256_set1_epi32(four))};
+#else
   const __m256i pairs = _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four));  // |pair| <= 2 * 63 * 128
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+#endif
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
@@ -102,8 +133,7 @@ inline I16x32 i16_load(const std::int16_t* p) {
   return {load_256(p), load_256(p + 16)};
 }
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
-  const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b));
-  return {_mm256_add_epi32(acc.v, sum)};
+  return {dot_of_pairs(dot_of_pairs(acc.v, x.a, y.a), x.b, y.b)};
 }
 
 // 32 int8 of a and of b as pairs, in an order that store_zipped knows.
@@ -202,13 +232,11 @@ struct ScaledSum {
 inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
   to.total = {_mm256_add_epi32(to.total.v, _mm256_madd_epi16(sum.v, scales.group[group]))};
 }
-// 2^unit of each row, of its four digits.
-inline F32V load_unit(const std::uint8_t* p) {
+// The unit of each row, biased, of its four digits: what raises the exponent of a float by it.
+inline I32V load_unit(const std::uint8_t* p) {
   const __m256i digits = _mm256_and_si256(load_256(p), _mm256_set1_epi8(static_cast<char>(0xC0)));
   const __m256i pairs = _mm256_maddubs_epi16(digits, _mm256_set1_epi32(0x40100401));
-  const __m256i bias = _mm256_set1_epi32((127 - kUnitBias) << 6);
-  const __m256i exponent = _mm256_add_epi32(bias, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(exponent, 17))};
+  return {_mm256_slli_epi32(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)), 17)};
 }
 
 // Codes times the scale of their group as a panel: [4 pairs][8 rows] from each line.

@@ -11,11 +11,11 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
-constexpr int kPanelVectors = 4;
-constexpr int kGemvTokens = 4;   // that meet a record as it is read
-constexpr int kPartsAtOnce = 1;  // of a record, for one token
+constexpr int kPanelVectors = 2;         // of rows and
+constexpr int kPanelTokens = 6;          // tokens whose sums are held in registers
+constexpr int kGemvTokens = 4;           // that meet a record as it is read
+constexpr int kPartsAtOnce = 1;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -58,6 +58,10 @@ inline F32V f32_load_pow2(const std::uint8_t* p) {
 inline F32V f32_load_f16(const std::uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  return {_mm512_cvtph_ps(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
 
 inline I32V i32_zero() {
   return {_mm512_setzero_si512()};
@@ -70,6 +74,10 @@ inline I32V i32_load_pairs(const void* p) {
 }
 inline I32V operator+(I32V a, I32V b) {
   return {_mm512_add_epi32(a.v, b.v)};
+}
+// x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
+inline F32V f32_raise(F32V x, I32V exponent) {
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), exponent.v))};
 }
 inline I32V i32_times_8(I32V a) {
   return {_mm512_slli_epi32(a.v, 3)};
@@ -197,12 +205,11 @@ inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, i
     to.total = {_mm512_dpwssd_epi32(to.total.v, sums, scales.pair[group / 2])};
   }
 }
-// 2^unit of each row, of its four digits.
-inline F32V load_unit(const std::uint8_t* p) {
+// The unit of each row, biased, of its four digits: what raises the exponent of a float by it.
+inline I32V load_unit(const std::uint8_t* p) {
   const __m512i digits = _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(0xC0)));
-  const __m512i bias = _mm512_set1_epi32((127 - kUnitBias) << 6);
-  const __m512i exponent = _mm512_dpbusd_epi32(bias, digits, _mm512_set1_epi32(0x40100401));  // in units of 2^-6
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(exponent, 17))};
+  const __m512i unit = _mm512_dpbusd_epi32(_mm512_setzero_si512(), digits, _mm512_set1_epi32(0x40100401));  // * 64
+  return {_mm512_slli_epi32(unit, 17)};
 }
 
 // Codes times the scale of their group as a panel: [4 pairs][16 rows] from each line.

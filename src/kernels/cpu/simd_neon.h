@@ -11,11 +11,11 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kPanelSums = 16;           // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
-constexpr int kPanelVectors = 4;
-constexpr int kGemvTokens = 1;   // that meet a record as it is read
-constexpr int kPartsAtOnce = 2;  // of a record, for one token
+constexpr int kPanelVectors = 4;         // of rows and
+constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
+constexpr int kGemvTokens = 1;           // that meet a record as it is read
+constexpr int kPartsAtOnce = 2;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -63,6 +63,10 @@ inline float32x4_t f32_from_f16(const std::uint16_t* p) {
 inline F32V f32_load_f16(const std::uint16_t* p) {
   return {f32_from_f16(p)};
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  return {vcvt_f32_f16(vcvt_f16_f32(a.v))};
+}
 
 inline I32V i32_zero() {
   return {vdupq_n_s32(0)};
@@ -75,6 +79,10 @@ inline I32V i32_load_pairs(const void* p) {
 }
 inline I32V operator+(I32V a, I32V b) {
   return {vaddq_s32(a.v, b.v)};
+}
+// x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
+inline F32V f32_raise(F32V x, I32V exponent) {
+  return {vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.v), exponent.v))};
 }
 inline I32V i32_times_8(I32V a) {
   return {vshlq_n_s32(a.v, 3)};
@@ -190,14 +198,14 @@ struct ScaledSum {
 inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
   to.total = {vmlaq_s32(to.total.v, i32_from(sum), scales.group[group])};
 }
-// 2^unit of each row, of its four digits.
-inline F32V load_unit(const std::uint8_t* p) {
+// The unit of each row, biased, of its four digits: what raises the exponent of a float by it.
+inline I32V load_unit(const std::uint8_t* p) {
   const uint32x4_t rows = vreinterpretq_u32_u8(vld1q_u8(p)), three = vdupq_n_u32(3);
-  uint32x4_t exponent = vaddq_u32(vdupq_n_u32(127 - kUnitBias), vandq_u32(vshrq_n_u32(rows, 6), three));
+  uint32x4_t exponent = vandq_u32(vshrq_n_u32(rows, 6), three);
   exponent = vaddq_u32(exponent, vshlq_n_u32(vandq_u32(vshrq_n_u32(rows, 14), three), 2));
   exponent = vaddq_u32(exponent, vshlq_n_u32(vandq_u32(vshrq_n_u32(rows, 22), three), 4));
   exponent = vaddq_u32(exponent, vshlq_n_u32(vshrq_n_u32(rows, 30), 6));
-  return {vreinterpretq_f32_u32(vshlq_n_u32(exponent, 23))};
+  return {vreinterpretq_s32_u32(vshlq_n_u32(exponent, 23))};
 }
 
 // Codes times the scale of their group as a panel: [4 pairs][4 rows] from each line.

@@ -13,11 +13,11 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kPanelSums = 4;            // of several tokens and rows, held in registers
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [2 halves][kLanes rows][32]
-constexpr int kPanelVectors = 1;
-constexpr int kGemvTokens = 1;   // that meet a record as it is read
-constexpr int kPartsAtOnce = 1;  // of a record, for one token
+constexpr int kPanelVectors = 1;         // of rows and
+constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
+constexpr int kGemvTokens = 1;           // that meet a record as it is read
+constexpr int kPartsAtOnce = 1;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
 struct F32V {
@@ -70,6 +70,11 @@ inline F32V f32_load_f16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) out.v[i] = format::f16_to_f32(p[i]);
   return out;
 }
+// To the nearest f16, ties to even, and back.
+inline F32V f32_round_to_f16(F32V a) {
+  for (int i = 0; i < kLanes; ++i) a.v[i] = format::f16_to_f32(format::f32_to_f16(a.v[i]));
+  return a;
+}
 
 inline I32V i32_zero() {
   return {{0, 0, 0, 0}};
@@ -79,6 +84,13 @@ inline I32V operator+(I32V a, I32V b) {
   return a;
 }
 
+// x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
+inline F32V f32_raise(F32V x, I32V exponent) {
+  for (int i = 0; i < kLanes; ++i) {
+    x.v[i] = format::bits_float(format::float_bits(x.v[i]) + static_cast<format::u32>(exponent.v[i]));
+  }
+  return x;
+}
 inline I32V i32_times_8(I32V a) {
   for (int i = 0; i < kLanes; ++i) a.v[i] *= 8;
   return a;
@@ -226,13 +238,13 @@ struct ScaledSum {
 inline void add_scaled(ScaledSum& to, PlaneSum sum, const GroupScales& scales, int group) {
   for (int r = 0; r < kLanes; ++r) to.total.v[r] += sum.v[r] * scales.group[group][r];
 }
-// 2^unit of each row, of its four digits.
-inline F32V load_unit(const std::uint8_t* p) {
-  F32V out;
+// The unit of each row, biased, of its four digits: what raises the exponent of a float by it.
+inline I32V load_unit(const std::uint8_t* p) {
+  I32V out;
   for (int r = 0; r < kLanes; ++r) {
-    format::u32 exponent = 127 - kUnitBias;
+    format::u32 exponent = 0;
     for (int j = 0; j < 4; ++j) exponent += static_cast<format::u32>(p[4 * r + j] >> 6) << (2 * j);
-    out.v[r] = format::bits_float(exponent << 23);
+    out.v[r] = static_cast<std::int32_t>(exponent << 23);
   }
   return out;
 }

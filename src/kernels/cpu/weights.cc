@@ -26,8 +26,10 @@ int tiles_of(std::uint64_t rows) {
 
 // --- NVFP4 ---
 
-Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool& pool, PageArena& arena) {
-  if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
+Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ActivationFormat format, ThreadPool& pool,
+                                              PageArena& arena) {
+  const bool is_a11 = format == ActivationFormat::kA11;
+  if (is_a11 && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
                  .found = std::to_string(view.tensor_scale),
@@ -35,15 +37,25 @@ Result<std::unique_ptr<CpuLinear>> make_nvfp4(const Nvfp4View& view, ThreadPool&
                  .hint = "quantize the model again, or scale the tensor by a power of two"};
   }
   const std::size_t n_blocks = blocks_of(view.cols), n_tiles = tiles_of(view.rows);
+  if (format == ActivationFormat::kW4A4 && !view.input_scale_inv) return no_input_scale(view);
+  if (format == ActivationFormat::kW4A4 && view.cols > kMaxInputsW4A4) {
+    return Error{.message = "a row is longer than what the kernels of contract w4a4 sum up",
+                 .tensor = std::string(view.name),
+                 .found = std::to_string(view.cols) + " inputs",
+                 .expected = "at most " + std::to_string(kMaxInputsW4A4)};
+  }
   Nvfp4Linear form;
   form.records = arena.allocate(n_tiles * n_blocks * kRecordBytes);
   form.is_wide = AlignedBuffer<std::uint8_t>(n_tiles);
-  pack_nvfp4_tiles(view, pool, form.records.data.get(), form.is_wide.data());
+  pack_nvfp4_tiles(view, format == ActivationFormat::kA16Q8 ? kSuperBlock / nc1::kBlock : 1, pool,
+                   form.records.data.get(), form.is_wide.data());
   form.weights = {.records = form.records.data.get(),
                   .is_wide = form.is_wide.data(),
                   .codes = view.codes.data(),
                   .scales = view.scales.data(),
+                  .tensor_scale = view.tensor_scale,
                   .g = view.tensor_scale * 0x1p-10F,
+                  .input_scale_inv = view.input_scale_inv.value_or(0.0F),
                   .n_out = static_cast<int>(view.rows),
                   .n_in = static_cast<int>(view.cols)};
   auto linear = std::make_unique<CpuLinear>();
@@ -168,7 +180,7 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, const Kern
 }  // namespace
 
 Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
-                                                PageArena& arena) {
+                                                PageArena& arena, ActivationFormat format) {
   const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
   const auto* dense = std::get_if<TensorView>(&source);
   const std::uint64_t rows = nvfp4 != nullptr ? nvfp4->rows : dense->rows();
@@ -181,7 +193,7 @@ Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, cons
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
   NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear,
-                nvfp4 != nullptr ? make_nvfp4(*nvfp4, pool, arena) : make_dense(*dense, table, pool, arena));
+                nvfp4 != nullptr ? make_nvfp4(*nvfp4, format, pool, arena) : make_dense(*dense, table, pool, arena));
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

@@ -37,9 +37,10 @@ struct CpuLinear final : Linear {
   std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, QuantLinear, F32Linear> form;
 };
 
-// Refuses what nc1 and nk1 cannot compute: a tensor scale outside [2^-42, 2^42], non-finite weights, other types. Large
+// Refuses what the contracts cannot compute: a tensor scale outside [2^-42, 2^42] for a11, non-finite weights, other
+// types. NVFP4 weights are made for one format of activations. Large
 // tensors are prepared by all threads of the pool, into memory of the arena.
 Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
-                                                PageArena& arena);
+                                                PageArena& arena, ActivationFormat format = ActivationFormat::kA11);
 
 }  // namespace nibble::kernels::cpu

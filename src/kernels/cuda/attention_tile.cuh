@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/rope_kv.cuh"
 
 namespace nibble::kernels::cuda {
 
@@ -44,18 +45,31 @@ struct Shared {
   float l[kQueries];
 };
 
+// A split of a cache, in whichever memory.
+struct SplitView {
+  const __half* keys;  // [kSplit, key_stride]
+  int key_stride;
+  const u32* values;  // [kSplit / 4, value_stride]: four positions of an element in a word
+  int value_stride;
+  const float *key_scales, *value_scales;  // [kSplit]
+};
+
 // blockIdx: x is the split, y the key-value head and the part of a large group,
 // z the tile of token rows.
 __device__ inline int parts_of_group(const AttentionArgs& a) {
   return (a.n_heads / a.n_kv_heads + kQueries - 1) / kQueries;
 }
 
+__device__ inline int part_of_group(const AttentionArgs& a) {
+  return static_cast<int>(blockIdx.y) % parts_of_group(a);
+}
+
 struct Query {
   int row, head;
 };
 __device__ inline Query query_of(const AttentionArgs& a, int tile_query) {
-  const int group = a.n_heads / a.n_kv_heads, parts = parts_of_group(a);
-  const int kv_head = static_cast<int>(blockIdx.y) / parts, part = static_cast<int>(blockIdx.y) % parts;
+  const int group = a.n_heads / a.n_kv_heads, part = part_of_group(a);
+  const int kv_head = static_cast<int>(blockIdx.y) / parts_of_group(a);
   const int first_row = static_cast<int>(blockIdx.z) * a.rows_per_tile;
   const int index = part * kQueries + tile_query;  // among rows_per_tile * group
   const int row = first_row + index / group;
@@ -63,30 +77,49 @@ __device__ inline Query query_of(const AttentionArgs& a, int tile_query) {
   return {row, kv_head * group + index % group};
 }
 
-// Steps 1 and 2 for the queries of the tile, a warp four of them. `scratch` is
-// the plane memory, not yet in use.
+// A vector of a head for each warp, in the memory of the planes while these are not in use.
+__device__ inline float* scratch_of_warp(Shared& s) {
+  static_assert(2 * kQueries * kPlaneStride >= kWarps * kMaxHeadDim * static_cast<int>(sizeof(float)));
+  return reinterpret_cast<float*>(s.u_high) + threadIdx.x / kWarp * kMaxHeadDim;
+}
+
+// Steps 1 and 2 for one query in shared memory, by one warp.
+__device__ inline void quantize_query(const AttentionArgs& a, Shared& s, float* x, int query, int row) {
+  const int lane = threadIdx.x % kWarp;
+  hadamard(x, a.head_dim, hadamard_size(a.head_dim));
+  const Quantizer by = quantizer_of(x, a.head_dim, nc1::kQueryMax);
+  if (by.is_nonfinite && lane == 0) raise_flag(a.flags, row);
+  for (int i = lane; i < padded_head(a.head_dim); i += kWarp) {
+    s.q[query][i] = __int2half_rn(i < a.head_dim ? quantize(x[i], by) : 0);
+  }
+  if (lane == 0) {
+    s.q_scale[query] = by.scale;
+    s.n_keys[query] = a.rows[row].pos + 1;
+  }
+}
+// A row of the tile that is no query.
+__device__ inline void clear_query(const AttentionArgs& a, Shared& s, int query) {
+  const int lane = threadIdx.x % kWarp;
+  for (int i = lane; i < padded_head(a.head_dim) / 2; i += kWarp) reinterpret_cast<u32*>(s.q[query])[i] = 0;
+  if (lane == 0) {
+    s.q_scale[query] = 0.0f;
+    s.n_keys[query] = 0;
+  }
+}
+
+// The queries of the tile, a warp four of them.
 __device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  float* x = reinterpret_cast<float*>(s.u_high) + warp * kMaxHeadDim;
-  static_assert(2 * kQueries * kPlaneStride >= kWarps * kMaxHeadDim * static_cast<int>(sizeof(float)));
-  const int width = padded_head(a.head_dim);
+  float* x = scratch_of_warp(s);
   for (int query = warp; query < kQueries; query += kWarps) {
     const Query which = query_of(a, query);
-    Quantizer by = {0.0f, 0.0f, false};
-    if (which.row >= 0) {
-      const float* source = a.q + (static_cast<std::size_t>(which.row) * a.n_heads + which.head) * a.head_dim;
-      for (int i = lane; i < a.head_dim; i += kWarp) x[i] = source[i];
-      hadamard(x, a.head_dim, hadamard_size(a.head_dim));
-      by = quantizer_of(x, a.head_dim, nc1::kQueryMax);
-      if (by.is_nonfinite && lane == 0) raise_flag(a.flags, which.row);
+    if (which.row < 0) {
+      clear_query(a, s, query);
+      continue;
     }
-    for (int i = lane; i < width; i += kWarp) {
-      s.q[query][i] = __int2half_rn(which.row >= 0 && i < a.head_dim ? quantize(x[i], by) : 0);
-    }
-    if (lane == 0) {
-      s.q_scale[query] = by.scale;
-      s.n_keys[query] = which.row >= 0 ? a.rows[which.row].pos + 1 : 0;
-    }
+    const float* source = a.q + (static_cast<std::size_t>(which.row) * a.n_heads + which.head) * a.head_dim;
+    for (int i = lane; i < a.head_dim; i += kWarp) x[i] = source[i];
+    quantize_query(a, s, x, query, which.row);
     __syncwarp();
   }
 }
@@ -95,7 +128,7 @@ __device__ inline void load_queries(const AttentionArgs& a, Shared& s) {
 // that lies together. All keys are asked for before the first is used: waiting for memory is what a short sequence
 // costs.
 template <int kSteps>
-__device__ inline void chunk_sums(const Shared& s, const __half* keys, int width, int chunk,
+__device__ inline void chunk_sums(const Shared& s, const __half* keys, int stride, int chunk,
                                   float (&sum)[kKeyTiles][4]) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int mine = chunk + t * kSteps * 4;  // of the chunk's dimensions, this thread's first
@@ -104,8 +137,7 @@ __device__ inline void chunk_sums(const Shared& s, const __half* keys, int width
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
     for (int tile = 0; tile < kKeyTiles; ++tile) {
-      k[step][tile] =
-          *reinterpret_cast<const uint2*>(keys + static_cast<std::size_t>(8 * tile + g) * width + mine + 4 * step);
+      k[step][tile] = *reinterpret_cast<const uint2*>(keys + (8 * tile + g) * stride + mine + 4 * step);
     }
   }
 #pragma unroll
@@ -119,23 +151,23 @@ __device__ inline void chunk_sums(const Shared& s, const __half* keys, int width
 }
 
 // Step 3: f32 sums of the exact chunks of 64, left to right.
-__device__ inline void scores_of_warp(const AttentionArgs& a, const Shared& s, const __half* keys,
+__device__ inline void scores_of_warp(const AttentionArgs& a, const Shared& s, const __half* keys, int stride,
                                       float (&score)[kKeyTiles][4]) {
   const int width = padded_head(a.head_dim);
   for (int chunk = 0; chunk < width; chunk += nc1::kScoreChunk) {
     float sum[kKeyTiles][4] = {};
     switch (min(nc1::kScoreChunk, width - chunk) / 16) {
       case 4:
-        chunk_sums<4>(s, keys, width, chunk, sum);
+        chunk_sums<4>(s, keys, stride, chunk, sum);
         break;
       case 3:
-        chunk_sums<3>(s, keys, width, chunk, sum);
+        chunk_sums<3>(s, keys, stride, chunk, sum);
         break;
       case 2:
-        chunk_sums<2>(s, keys, width, chunk, sum);
+        chunk_sums<2>(s, keys, stride, chunk, sum);
         break;
       default:
-        chunk_sums<1>(s, keys, width, chunk, sum);
+        chunk_sums<1>(s, keys, stride, chunk, sum);
     }
 #pragma unroll
     for (int tile = 0; tile < kKeyTiles; ++tile) {
@@ -154,27 +186,27 @@ struct RowPair {
 
 // Steps 3 and 4 for one split: scores become the planes of u in shared memory;
 // m, R and e of the thread's two rows. Ends without a barrier after the planes
-// are written.
-__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const __half* keys, const float* key_scales,
-                                      const float* value_scales, int first_key) {
+// are written. Rows from 8 on are left out if n_halves is 1.
+__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const SplitView& split, int first_key,
+                                      int n_halves) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int warp_key = warp * kKeysPerWarp;
-  const int width = padded_head(a.head_dim);
   float2 key_scale[kKeyTiles], value_scale[kKeyTiles];  // of this thread's keys: 2t and 2t + 1 of each eight
 #pragma unroll
   for (int tile = 0; tile < kKeyTiles; ++tile) {
-    const int key = first_key + warp_key + 8 * tile + 2 * t;
-    key_scale[tile] = *reinterpret_cast<const float2*>(key_scales + key);
-    value_scale[tile] = *reinterpret_cast<const float2*>(value_scales + key);
+    const int key = warp_key + 8 * tile + 2 * t;
+    key_scale[tile] = *reinterpret_cast<const float2*>(split.key_scales + key);
+    value_scale[tile] = *reinterpret_cast<const float2*>(split.value_scales + key);
   }
   float p[kKeyTiles][4];
   int exponent[kKeyTiles][4];
-  scores_of_warp(a, s, keys + static_cast<std::size_t>(first_key + warp_key) * width, p);
+  scores_of_warp(a, s, split.keys + warp_key * split.key_stride, split.key_stride, p);
 
-  RowPair rows;
+  RowPair rows = {};
   bool is_nan[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     const int n_keys = min(max(s.n_keys[query] - first_key, 0), kSplit);
     const float q_scale = s.q_scale[query];
@@ -208,6 +240,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int m = kUnseen;
 #pragma unroll
@@ -244,6 +277,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int r = 0;
     u32 w_bits = 0;
@@ -272,8 +306,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const _
 }
 
 // A of the tile's rows for the eight dimensions of this fragment.
-__device__ inline void weigh_values(const AttentionArgs& a, const Shared& s,
-                                    const std::int8_t* values /* of the split */, int first_dim, int (&sums)[4]) {
+__device__ inline void weigh_values(const Shared& s, const SplitView& split, int first_dim, int (&sums)[4]) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   int high[4] = {}, low[4] = {};
 #pragma unroll
@@ -288,9 +321,8 @@ __device__ inline void weigh_values(const AttentionArgs& a, const Shared& s,
     plane(s.u_high, u_high);
     plane(s.u_low, u_low);
     // Four keys of an element lie together: a word is what a fragment wants.
-    const u32* words =
-        reinterpret_cast<const u32*>(values) + static_cast<std::size_t>(8 * step + t) * a.head_dim + first_dim + g;
-    const u32 v0 = words[0], v1 = words[4 * static_cast<std::size_t>(a.head_dim)];
+    const u32* words = split.values + (8 * step + t) * split.value_stride + first_dim + g;
+    const u32 v0 = words[0], v1 = words[4 * split.value_stride];
     mma_s8(high, u_high, v0, v1);
     mma_s8(low, u_low, v0, v1);
   }

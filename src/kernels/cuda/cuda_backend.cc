@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,13 +24,18 @@ namespace nibble::kernels::cuda {
 namespace {
 
 constexpr int kTileQueries = 16;
+constexpr int kPromptTileQueries = 64;
+constexpr int kAttentionSharedBytes = 15 << 10;  // that a thread block of attention has whatever the shape
 constexpr std::size_t kMaxPartialBytes = std::size_t{64} << 20;
 constexpr std::size_t kReserve = std::size_t{256} << 20;  // for graphs, sums of attention and what rounding up costs
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Device device, bool use_graphs, bool use_tensor_cores)
-      : device_(std::move(device)), loader_(stream_, use_tensor_cores), step_(stream_, use_graphs) {}
+  CudaBackend(Device device, bool use_graphs, std::optional<Nvfp4Route> route)
+      : device_(std::move(device)),
+        route_(route.value_or(Nvfp4Route::kAuto)),
+        loader_(stream_, route.has_value()),
+        step_(stream_, use_graphs) {}
 
   std::string_view name() const override { return "cuda"; }
   std::string description() const override { return "cuda " + device_.description(); }
@@ -72,15 +78,22 @@ class CudaBackend final : public Backend {
                      const RopeTable& table) override;
   void attention_input(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                        float* out, LinearInput& input) override;
+  void rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                            const RopeTable& table, const AttentionShape& shape, float* out,
+                            LinearInput& input) override;
   void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) override;
 
  private:
   const DeviceRow* stage_rows(std::span<const TokenRow> rows);
   RopeArgs rope_args(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table);
   StoreKvArgs kv_args(float* k, const float* v, std::span<const TokenRow> rows, int layer);
+  AttentionArgs attention_args(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
+                               float* out, CudaLinearInput* input);
   void record_attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                         float* out, CudaLinearInput* input);
-  std::int32_t* partial_sums(std::size_t bytes);
+  bool are_different_caches(std::span<const TokenRow> rows);
+  bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
+  void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
   template <typename Args>
   void record(const char* name, const Args& args, std::array<int, 4> shape) {
     NIBBLE_CHECK(step_.is_open(), "an op outside of a step");
@@ -88,12 +101,15 @@ class CudaBackend final : public Backend {
   }
 
   Device device_;
+  Nvfp4Route route_;
   Stream stream_;
   WeightLoader loader_;
   Step step_;
-  std::vector<DeviceRow> rows_;  // scratch
-  DeviceMemory partial_;         // of attention; grows
-  PinnedMemory answers_{0};      // what read() brings; grows
+  std::vector<DeviceRow> rows_;         // scratch
+  std::vector<const KvCache*> caches_;  // scratch
+  DeviceMemory partial_;                // sums of attention; grows
+  DeviceMemory arrived_;                // how many thread blocks of a decoded head have ended; zeros, grows
+  PinnedMemory answers_{0};             // what read() brings; grows
 };
 
 Status CudaBackend::admit(const MemoryNeed& need) {
@@ -179,6 +195,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
   Nvfp4LinearArgs together;
   together.input = {in.quantized.h, in.quantized.d_columns, in.n_rows, in.n_in, in.quantized.d_stride};
   together.n_segments = 0;
+  together.route = route_;
   int n_together = 0;  // outputs
   const auto launch_together = [&] {
     if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});
@@ -234,13 +251,23 @@ StoreKvArgs CudaBackend::kv_args(float* k, const float* v, std::span<const Token
           layer};
 }
 
-std::int32_t* CudaBackend::partial_sums(std::size_t bytes) {
-  if (partial_.size() < bytes) {
+// Zeros when it grows.
+void* CudaBackend::scratch(DeviceMemory& memory, std::size_t bytes, const char* what) {
+  if (memory.size() < bytes) {
     stream_.wait();
-    partial_ = DeviceMemory();  // first, so that both need not fit
-    partial_ = must_allocate(bytes, "sums of attention");
+    memory = DeviceMemory();  // first, so that both need not fit
+    memory = must_allocate(bytes, what);
+    must(cudaMemsetAsync(memory.as<void>(), 0, bytes, stream_.get()), "cudaMemsetAsync", what);
   }
-  return partial_.as<std::int32_t>();
+  return memory.as<void>();
+}
+
+bool CudaBackend::are_different_caches(std::span<const TokenRow> rows) {
+  if (rows.size() > 1 && rows[0].cache == rows[1].cache) return false;  // most prompts
+  caches_.clear();
+  for (const TokenRow& row : rows) caches_.push_back(row.cache);
+  std::ranges::sort(caches_);
+  return std::ranges::adjacent_find(caches_) == caches_.end();
 }
 
 void CudaBackend::attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
@@ -255,24 +282,21 @@ void CudaBackend::attention_input(const float* q, std::span<const TokenRow> rows
   if (!whole_blocks) prepare_input(out, static_cast<int>(rows.size()), input);
 }
 
-// Fills `input`, if it is not null, with the quantized output.
-void CudaBackend::record_attention(const float* q, std::span<const TokenRow> rows, int layer,
-                                   const AttentionShape& shape, float* out, CudaLinearInput* input) {
-  const int n = static_cast<int>(rows.size()), group = shape.n_heads / shape.n_kv_heads;
-  const bool one_cache = std::ranges::all_of(rows, [&](const TokenRow& row) { return row.cache == rows[0].cache; });
-  const int last = std::ranges::max(rows, {}, &TokenRow::pos).pos;
+// Everything but how the work is divided. Fills `input`, if it is not null, with the quantized output.
+AttentionArgs CudaBackend::attention_args(const float* q, std::span<const TokenRow> rows, int layer,
+                                          const AttentionShape& shape, float* out, CudaLinearInput* input) {
   AttentionArgs args;
   args.q = q;
   args.out = out;
   args.rows = stage_rows(rows);
   args.flags = step_.flags(0);
+  args.n_rows = static_cast<int>(rows.size());
   if (input != nullptr) {
-    input->n_rows = n;
+    input->n_rows = args.n_rows;
     input->x = out;
     args.quantized = input->quantized;
     args.input_flags = step_.flags(input->first_flag);
   }
-  args.n_rows = n;
   args.n_heads = shape.n_heads;
   args.n_kv_heads = shape.n_kv_heads;
   args.head_dim = shape.head_dim;
@@ -280,21 +304,83 @@ void CudaBackend::record_attention(const float* q, std::span<const TokenRow> row
   // Section 7, step 3.
   args.score_scale = (shape.scale * format::kLog2E) / static_cast<float>(shape.head_dim & -shape.head_dim);
   args.score_limit = 0x1p20F / args.score_scale;
+  return args;
+}
+
+namespace {
+
+// Rounded up to a power of two, so that a step can be replayed while the sequence grows.
+int splits_of(std::span<const TokenRow> rows) {
+  const int last = std::ranges::max(rows, {}, &TokenRow::pos).pos;
+  return static_cast<int>(std::bit_ceil(static_cast<unsigned>(last / kSplit + 1)));
+}
+
+std::size_t partial_bytes(const AttentionArgs& a, int n_splits) {
+  return static_cast<std::size_t>(a.n_rows) * a.n_heads * n_splits * partial_ints(a.head_dim) * sizeof(std::int32_t);
+}
+
+}  // namespace
+
+bool CudaBackend::takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const {
+  const int bytes = prompt_shared_bytes(shape.head_dim);
+  return bytes > 0 && bytes <= device_.shared_bytes && shape.n_heads / shape.n_kv_heads <= kPromptTileQueries &&
+         std::ranges::is_sorted(rows, {}, &TokenRow::pos);
+}
+
+void CudaBackend::record_attention(const float* q, std::span<const TokenRow> rows, int layer,
+                                   const AttentionShape& shape, float* out, CudaLinearInput* input) {
+  AttentionArgs args = attention_args(q, rows, layer, shape, out, input);
+  const int group = shape.n_heads / shape.n_kv_heads;
+  const bool one_cache = std::ranges::all_of(rows, [&](const TokenRow& row) { return row.cache == rows[0].cache; });
   args.rows_per_tile = one_cache ? std::max(1, kTileQueries / group) : 1;
 
-  // Few tiles of long sequences leave most of the GPU idle: then each split is
-  // a thread block. The number of splits is rounded up to a power of two, so
-  // that a step can be replayed while the sequence grows.
-  const int n_splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(last / kSplit + 1)));
+  // Few tiles of long sequences leave most of the GPU idle: then each split is a thread block.
+  const int n_splits = splits_of(rows);
   const std::int64_t parts = (group + kTileQueries - 1) / kTileQueries;
-  const std::int64_t tiles = std::int64_t{(n + args.rows_per_tile - 1) / args.rows_per_tile} * shape.n_kv_heads * parts;
-  const std::size_t bytes =
-      static_cast<std::size_t>(n) * shape.n_heads * n_splits * partial_ints(shape.head_dim) * sizeof(std::int32_t);
+  const std::int64_t tiles =
+      std::int64_t{(args.n_rows + args.rows_per_tile - 1) / args.rows_per_tile} * shape.n_kv_heads * parts;
+  const std::size_t bytes = partial_bytes(args, n_splits);
   if (n_splits > 1 && tiles < 2 * device_.n_multiprocessors && bytes <= kMaxPartialBytes) {
     args.n_splits = n_splits;
-    args.partial = partial_sums(bytes);
+    args.partial = static_cast<std::int32_t*>(scratch(partial_, bytes, "sums of attention"));
+  } else if (one_cache && takes_prompt_tiles(rows, shape)) {
+    args.rows_per_tile = kPromptTileQueries / group;
+    record("attention_prompt", PromptArgs{args}, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});
+    return;
   }
-  record("attention", args, {n, shape.n_heads, shape.head_dim, last + 1});
+  record("attention", args, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});
+}
+
+void CudaBackend::rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
+                                       const RopeTable& table, const AttentionShape& shape, float* out,
+                                       LinearInput& input) {
+  const auto decode = [&](DecodeArgs args) {
+    args.attention.n_splits = splits_of(rows);
+    const std::size_t bytes = partial_bytes(args.attention, args.attention.n_splits);
+    const int group = shape.n_heads / shape.n_kv_heads;
+    const int shared = decode_shared_bytes(shape.head_dim, args.rotary_dim, group) + kAttentionSharedBytes;
+    if (bytes > kMaxPartialBytes || shared > device_.shared_bytes) return false;
+    const int parts = (group + kTileQueries - 1) / kTileQueries;
+    args.attention.partial = static_cast<std::int32_t*>(scratch(partial_, bytes, "sums of attention"));
+    args.arrived = static_cast<int*>(
+        scratch(arrived_, rows.size() * shape.n_kv_heads * parts * sizeof(int), "counters of attention"));
+    record("attention_decode", args,
+           {args.attention.n_rows, shape.n_heads, shape.head_dim, args.attention.n_splits * kSplit});
+    return true;
+  };
+  const auto& rope = static_cast<const CudaRopeTable&>(table);
+  const bool whole_blocks = shape.head_dim % kBlockColumns == 0;
+  auto* to = static_cast<CudaLinearInput*>(&input);
+  if (are_different_caches(rows) &&
+      decode({.attention = attention_args(q, rows, layer, shape, out, whole_blocks ? to : nullptr),
+              .kv = kv_args(k, v, rows, layer),
+              .cos_sin = rope.cos_sin.as<float>(),
+              .rotary_dim = rope.rotary_dim,
+              .interleaved = rope.interleaved})) {
+    if (!whole_blocks) prepare_input(out, static_cast<int>(rows.size()), input);
+    return;
+  }
+  Backend::rope_attention_input(q, k, v, rows, layer, table, shape, out, input);
 }
 
 void CudaBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
@@ -339,6 +425,21 @@ void CudaBackend::read(const float* source, std::span<float> destination) {
   std::memcpy(destination.data(), answers_.data(), destination.size_bytes());
 }
 
+// The route of a name; none for the integer kernels.
+Result<std::optional<Nvfp4Route>> parse_route(std::string_view name) {
+  using Named = std::pair<std::string_view, std::optional<Nvfp4Route>>;
+  constexpr Named kRoutes[] = {{"auto", Nvfp4Route::kAuto},
+                               {"gemv", Nvfp4Route::kGemv},
+                               {"gemm", Nvfp4Route::kGemm},
+                               {"gemm-mma", Nvfp4Route::kGemmMmaSync},
+                               {"integers", std::nullopt}};
+  const auto* known = std::ranges::find(kRoutes, name, &Named::first);
+  if (known != std::end(kRoutes)) return known->second;
+  return Error{.message = "the cuda backend has no such route for NVFP4 layers",
+               .found = std::string(name),
+               .expected = "auto, gemv, gemm, gemm-mma or integers"};
+}
+
 }  // namespace
 }  // namespace nibble::kernels::cuda
 
@@ -356,8 +457,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options
     error.message = "the cuda backend cannot be used here: " + error.message;
     return error;
   }
+  NIBBLE_ASSIGN(const auto route, cuda::parse_route(options.cuda_route));
   NIBBLE_TRY(cuda::check_tensor_cores(*device, cuda::Stream()));
-  auto backend = std::make_unique<cuda::CudaBackend>(*device, options.cuda_graphs, options.cuda_tensor_cores);
+  auto backend = std::make_unique<cuda::CudaBackend>(*device, options.cuda_graphs, route);
   NIBBLE_TRY(cuda::check_digest(*device, *backend));
   return std::unique_ptr<Backend>(std::move(backend));
 }

@@ -65,7 +65,8 @@ Result<Device> find_device() {
   if (status != cudaSuccess || count == 0) return no_devices(status == cudaSuccess ? cudaErrorNoDevice : status);
   cudaDeviceProp p{};
   if (const cudaError_t e = cudaGetDeviceProperties(&p, 0); e != cudaSuccess) return no_devices(e);
-  const Device device{0, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem};
+  const Device device{
+      0, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem, static_cast<int>(p.sharedMemPerBlockOptin)};
   if (p.major < kOldestMajor) {
     return unusable(fmt::format("{} is too old for nibble's kernels", device.description()),
                     fmt::format("compute capability {}.{}", p.major, p.minor), "8.0 or newer (Ampere, 2020)", "");

@@ -19,6 +19,7 @@ struct Device {
   int major = 0, minor = 0;  // compute capability
   int n_multiprocessors = 0;
   std::size_t memory = 0;
+  int shared_bytes = 0;  // that a thread block may ask for
 
   std::string description() const;  // "NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB"
 };

@@ -18,23 +18,33 @@ __device__ inline void raise_flag(const Flags& flags, int row) {
   if (i < flags.count) flags.flags[i] = 1;
 }
 
-// Section 5, by a thread block whose first 256 threads bring a chain each. All threads get the sum.
-__device__ inline float reduce_lanes(float lane) {
-  __shared__ float lanes[format::nc1::kReduceLanes];
+// Section 5, by a thread block whose first 256 threads bring a chain each: finish(sum) runs once, in one warp, and all
+// threads get what it makes of the sum.
+template <typename Finish>
+__device__ inline float reduce_lanes(float lane_sum, const Finish& finish) {
+  constexpr int kLanes = format::nc1::kReduceLanes, kSteps = kLanes / kWarp;
+  __shared__ float lanes[kLanes], result;
   const int t = static_cast<int>(threadIdx.x);
-  if (t < format::nc1::kReduceLanes) lanes[t] = lane;
+  if (t < kLanes) lanes[t] = lane_sum;
   __syncthreads();
-  for (int half = format::nc1::kReduceLanes / 2; half >= kWarp; half /= 2) {
-    if (t < half) lanes[t] = lanes[t] + lanes[t + half];
-    __syncthreads();
-  }
   if (t < kWarp) {
-    float sum = lanes[t];
-    for (int half = kWarp / 2; half > 0; half /= 2) sum = sum + __shfl_down_sync(kAllLanes, sum, half);
-    if (t == 0) lanes[0] = sum;
+    float sum[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) sum[i] = lanes[t + kWarp * i];
+#pragma unroll
+    for (int half = kSteps / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int i = 0; i < half; ++i) sum[i] = sum[i] + sum[i + half];
+    }
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2) sum[0] = sum[0] + __shfl_down_sync(kAllLanes, sum[0], half);
+    if (t == 0) result = finish(sum[0]);
   }
   __syncthreads();
-  return lanes[0];
+  return result;
+}
+__device__ inline float reduce_lanes(float lane_sum) {
+  return reduce_lanes(lane_sum, [](float sum) { return sum; });
 }
 
 // The scale of values whose largest magnitude has these bits, quantized to at most `max` (sections 3 and 7).
@@ -84,8 +94,41 @@ __host__ __device__ constexpr int hadamard_size(int head_dim) {
   return head_dim & -head_dim;
 }
 
-// The unnormalized butterfly in consecutive blocks of `size`, by the lanes of one warp, in shared memory.
+// The butterfly over 32 * kPerLane elements of shared memory, aligned to as many of a lane, by one warp: short strides
+// in registers, others by shuffles.
+template <typename Vector, int kPerLane>
+__device__ inline void hadamard_in_registers(float* memory) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  alignas(Vector) float x[kPerLane];
+  __syncwarp();
+  auto* vector = reinterpret_cast<Vector*>(memory) + lane;
+  *reinterpret_cast<Vector*>(x) = *vector;
+#pragma unroll
+  for (int stride = 1; stride < kPerLane; stride *= 2) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if ((i & stride) != 0) continue;
+      const float a = x[i], b = x[i + stride];
+      x[i] = a + b;
+      x[i + stride] = a - b;
+    }
+  }
+#pragma unroll
+  for (int apart = 1; apart < kWarp; apart *= 2) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const float other = __shfl_xor_sync(kAllLanes, x[i], apart);
+      x[i] = (lane & apart) != 0 ? other - x[i] : x[i] + other;
+    }
+  }
+  *vector = *reinterpret_cast<Vector*>(x);
+  __syncwarp();
+}
+
+// The unnormalized butterfly in consecutive blocks of `size`, by the lanes of one warp, in shared memory aligned to 16.
 __device__ inline void hadamard(float* x, int n, int size) {
+  if (n == size && n == 2 * kWarp) return hadamard_in_registers<float2, 2>(x);
+  if (n == size && n == 4 * kWarp) return hadamard_in_registers<float4, 4>(x);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int stride = 1; stride < size; stride *= 2) {
     __syncwarp();

@@ -1,4 +1,6 @@
 // Look-ups, norms, gates and sums: one pass over memory each, quantization of the next layer's input included.
+#include <algorithm>
+
 #include "kernels/cuda/device_math.cuh"
 
 namespace nibble::kernels::cuda {
@@ -8,6 +10,8 @@ using format::fma_rn;
 
 constexpr int kThreads = 256;
 constexpr int kNormThreads = 1024;
+constexpr int kFewRows = 64;           // norms of so many share the GPU by clusters
+constexpr int kMaxCluster = 8;         // thread blocks; every GPU that has clusters takes 8
 constexpr int kSharedRow = 10 * 1024;  // floats of a row that shared memory and registers of a thread block hold
 
 int blocks_for(std::int64_t n, int per_block) {
@@ -96,8 +100,74 @@ __device__ void load_norm_elements(const AddNormArgs& a, std::size_t at, NormEle
 
 // r of section 5 from the lane sums of the block's first 256 threads.
 __device__ inline float norm_factor(const AddNormArgs& a, float lane_sum) {
-  const float v = fma_rn(reduce_lanes(lane_sum), format::div_rn(1.0f, static_cast<float>(a.dim)), a.eps);
-  return format::div_rn(1.0f, format::sqrt_rn(v));
+  return reduce_lanes(lane_sum, [&a](float sum) {
+    const float v = fma_rn(sum, format::div_rn(1.0f, static_cast<float>(a.dim)), a.eps);
+    return format::div_rn(1.0f, format::sqrt_rn(v));
+  });
+}
+
+// The sum of squares of a thread's lane, all loads of kAhead elements before the first use; x + y stays in `row`.
+__device__ inline float sum_lane(const AddNormArgs& a, std::size_t at, float* row) {
+  constexpr int kAhead = 16, kLanes = format::nc1::kReduceLanes;
+  float sum = 0.0f;
+  for (int first = threadIdx.x; first < a.dim; first += kAhead * kLanes) {
+    float x[kAhead], y[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int i = first + j * kLanes;
+      x[j] = i < a.dim ? a.x[at + i] : 0.0f;
+      y[j] = i < a.dim && a.y != nullptr ? a.y[at + i] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int i = first + j * kLanes;
+      if (i >= a.dim) break;
+      const float value = a.y != nullptr ? x[j] + y[j] : x[j];
+      row[i] = value;
+      sum = fma_rn(value, value, sum);
+    }
+  }
+  return sum;
+}
+
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// One row by a cluster: each thread block makes the whole sum, which is short, and a share of the outputs, where the
+// instructions are. The barrier keeps x unwritten until all have read it.
+__global__ void __launch_bounds__(kThreads) add_norm_cluster_kernel(AddNormArgs a) {
+  __shared__ float row_shared[kSharedRow];
+  const int row = blockIdx.y, n_blocks = padded_columns(a.dim) / kBlockColumns;
+  const std::size_t at = static_cast<std::size_t>(row) * a.dim;
+  const float lane_sum = sum_lane(a, at, row_shared);
+  cluster_arrive();
+  const float r = norm_factor(a, lane_sum);
+  cluster_wait();
+  constexpr int kWarpsPerBlock = kThreads / kWarp;
+  for (int block = blockIdx.x * kWarpsPerBlock + threadIdx.x / kWarp; block < n_blocks;
+       block += gridDim.x * kWarpsPerBlock) {
+    float normed[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = block * kBlockColumns + first_element_of_lane() + 16 * half;
+      normed[half] = 0.0f;
+      if (i >= a.dim) continue;
+      normed[half] = (row_shared[i] * r) * a.weight[i];
+      if (a.y != nullptr) a.x[at + i] = row_shared[i];
+      if (a.normed != nullptr) a.normed[at + i] = normed[half];
+    }
+    if (a.quantized.q == nullptr) continue;
+    const bool finite = quantize_block(normed[0], normed[1], a.quantized, row, n_blocks, block);
+    if (!finite && threadIdx.x % kWarp == 0) raise_flag(a.flags, row);
+  }
 }
 
 // One row by one thread block. The sum has 256 lanes, whoever brings the values; the other threads help to do that.
@@ -203,11 +273,43 @@ cudaError_t launch(const EmbedArgs& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+namespace {
+
+cudaError_t launch_cluster_norm(const AddNormArgs& a, cudaStream_t stream) {
+  const int cluster = std::min(kMaxCluster, blocks_for(padded_columns(a.dim) / kBlockColumns, kThreads / kWarp));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(cluster, a.n_rows);
+  config.blockDim = kThreads;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, add_norm_cluster_kernel, a);
+}
+
+cudaError_t device_has_clusters(bool* has) {
+  int device = 0, major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  *has = major >= 9;
+  return error;
+}
+
+}  // namespace
+
 cudaError_t launch(const AddNormArgs& a, cudaStream_t stream) {
-  if (a.dim <= kSharedRow) {
-    add_norm_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
-  } else {
+  bool has_clusters = false;
+  const cudaError_t error = device_has_clusters(&has_clusters);
+  if (error != cudaSuccess) return error;
+  if (a.dim > kSharedRow) {
     add_norm_long_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
+  } else if (has_clusters && a.n_rows <= kFewRows) {
+    return launch_cluster_norm(a, stream);
+  } else {
+    add_norm_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
   }
   return cudaGetLastError();
 }

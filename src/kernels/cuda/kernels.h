@@ -282,12 +282,35 @@ struct AttentionArgs {
   std::int32_t* partial = nullptr;  // [n_rows * n_heads, n_splits, partial_ints(head_dim)]
   bool operator==(const AttentionArgs&) const = default;
 };
-constexpr int partial_ints(int head_dim) {  // A of section 7, then m, R and the bits of e
+constexpr int partial_ints(int head_dim) {  // A of section 7, then m, R, the bits of e and 0
   return head_dim + 4;
 }
+
+// Many rows of one cache at ascending positions: 64 queries a thread block.
+struct PromptArgs {
+  AttentionArgs attention;  // rows_per_tile * (n_heads / n_kv_heads) <= 64
+  bool operator==(const PromptArgs&) const = default;
+};
+
+int prompt_shared_bytes(int head_dim);  // of a thread block; 0 where there is no such kernel
+
+// Rows of different caches: rotates their queries (attention.q, not written) and keys, stores keys and values, attends.
+struct DecodeArgs {
+  AttentionArgs attention;  // rows_per_tile is 1, partial is there
+  StoreKvArgs kv;
+  const float* cos_sin = nullptr;  // [n_positions, rotary_dim / 2, 2]
+  int rotary_dim = 0;
+  bool interleaved = false;
+  int* arrived = nullptr;  // [n_rows, n_kv_heads * parts of a group]: zeros, and zeros again afterwards
+  bool operator==(const DecodeArgs&) const = default;
+};
+
+int decode_shared_bytes(int head_dim, int rotary_dim, int group);  // of a thread block, beside 14 KB that it always has
 
 cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
 cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);
 cudaError_t launch(const AttentionArgs& args, cudaStream_t stream);
+cudaError_t launch(const PromptArgs& args, cudaStream_t stream);
+cudaError_t launch(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace nibble::kernels::cuda

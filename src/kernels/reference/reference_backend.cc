@@ -10,14 +10,18 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "format/half.h"
 #include "format/portable.h"
 #include "kernels/host_memory.h"
 #include "kernels/reference/elementwise.h"
 #include "kernels/reference/pack_weights.h"
 #include "kernels/reference/panel_gemm.h"
 #include "kernels/reference/split_attention.h"
+#include "kernels/weight_errors.h"
+#include "oracle/activations.h"
 #include "oracle/attention.h"
 #include "oracle/hadamard.h"
+#include "oracle/linear.h"
 #include "oracle/reduce.h"
 #include "oracle/rms_norm.h"
 #include "oracle/rope.h"
@@ -34,10 +38,11 @@ int round_up(int n, int step) {
 }
 
 struct ReferenceLinear final : Linear {
-  enum class Form { kFloats, kIntegers, kCanonical };
+  enum class Form { kFloats, kIntegers, kCanonical, kNvfp4 };
   Form form = Form::kFloats;
-  PanelMatrix panels;  // empty for kCanonical
+  PanelMatrix panels;  // empty for the two below
   TensorView rows;     // of kCanonical: F32
+  Nvfp4View nvfp4;     // of kNvfp4: a16q8 and w4a4, as the oracle has them
 };
 
 // One matrix in the forms that linears of the chosen arithmetic may want, rows padded with zeros to blocks of 64.
@@ -48,15 +53,17 @@ struct ReferenceInput final : LinearInput {
         q(x.size()),
         quantized(x.size()),
         d(x.size() / kBlock),
-        ones(x.size() / kBlock) {
+        ones(x.size() / kBlock),
+        a16q8(max_rows) {
     std::ranges::fill(ones.span(), 1.0F);
   }
   int stride;
-  AlignedBuffer<float> x;          // [max_rows, stride]: as given
-  AlignedBuffer<float> q;          // [max_rows, stride]: integers of a11
-  AlignedBuffer<float> quantized;  // [max_rows, stride]: q * d
-  AlignedBuffer<float> d;          // [max_rows, stride / 64]
-  AlignedBuffer<float> ones;       // [max_rows, stride / 64]
+  AlignedBuffer<float> x;            // [max_rows, stride]: as given
+  AlignedBuffer<float> q;            // [max_rows, stride]: integers of a11
+  AlignedBuffer<float> quantized;    // [max_rows, stride]: q * d
+  AlignedBuffer<float> d;            // [max_rows, stride / 64]
+  AlignedBuffer<float> ones;         // [max_rows, stride / 64]
+  std::vector<oracle::A16Q8> a16q8;  // [max_rows]
 };
 
 struct ReferenceCache final : KvCache {
@@ -77,10 +84,12 @@ class ReferenceBackend final : public Backend {
 
   std::string_view name() const override { return "reference"; }
   std::string description() const override {
-    return fmt::format("reference, {} activations, {} attention, {} threads", a11() ? "a11" : "float",
+    return fmt::format("reference, {} activations, {} attention, {} threads",
+                       a11() ? activation_format_name(activations_) : "float",
                        integer_attention() ? "integer" : "float", pool_.size());
   }
 
+  Status use_activations(ActivationFormat format) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
@@ -123,10 +132,19 @@ class ReferenceBackend final : public Backend {
                     std::size_t first_row, std::size_t n_rows, float* out);
   void finish_head(HeadState& state, std::span<float> out) const;
 
+  void multiply_nvfp4(const ReferenceInput& input, const ReferenceLinear& w, const float* bias, float* out);
+
   ReferenceOptions options_;
+  ActivationFormat activations_ = ActivationFormat::kA11;
   ThreadPool pool_;
   std::vector<std::uint8_t> nonfinite_;
 };
+
+Status ReferenceBackend::use_activations(ActivationFormat format) {
+  if (!a11()) return Backend::use_activations(format);  // of no contract
+  activations_ = format;
+  return ok_status();
+}
 
 Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource& weights) {
   auto linear = std::make_unique<ReferenceLinear>();
@@ -135,6 +153,10 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   if (a11() && f32 && !options_.quantize_inputs_of_f32_weights) {
     linear->form = ReferenceLinear::Form::kCanonical;
     linear->rows = *view;
+  } else if (view == nullptr && activations_ != ActivationFormat::kA11) {
+    linear->form = ReferenceLinear::Form::kNvfp4;
+    linear->nvfp4 = std::get<Nvfp4View>(weights);
+    if (activations_ == ActivationFormat::kW4A4 && !linear->nvfp4.input_scale_inv) return no_input_scale(linear->nvfp4);
   } else if (a11() && !f32) {
     linear->form = ReferenceLinear::Form::kIntegers;
     NIBBLE_ASSIGN(linear->panels, pack_integers(weights));
@@ -173,6 +195,11 @@ void ReferenceBackend::rms_norm(const float* x, const float* weight, int n_rows,
   });
 }
 
+// False for NaN, and for what rounds to an infinity.
+bool fits_f16(float x) {
+  return !format::is_nonfinite(format::f16_to_f32(format::f32_to_f16(x)));
+}
+
 void ReferenceBackend::prepare_input(const float* x, int n_rows, LinearInput& base) {
   auto& input = static_cast<ReferenceInput&>(base);
   input.n_rows = n_rows;
@@ -185,6 +212,10 @@ void ReferenceBackend::prepare_input(const float* x, int n_rows, LinearInput& ba
       if (!a11()) {
         if (std::any_of(from, from + n, format::is_nonfinite)) mark_nonfinite(input.first_flag + i);
         continue;
+      }
+      if (activations_ != ActivationFormat::kA11) {
+        if (!std::all_of(from, from + n, fits_f16)) mark_nonfinite(input.first_flag + i);
+        input.a16q8[i] = oracle::quantize_a16q8({from, static_cast<std::size_t>(n)});
       }
       if (!quantize_a11_row(from, n, &input.q[at], &input.d[at / kBlock])) mark_nonfinite(input.first_flag + i);
       for (int k = 0; k < n; ++k) input.quantized[at + k] = input.q[at + k] * input.d[(at + k) / kBlock];
@@ -204,6 +235,26 @@ void multiply_canonical(const ReferenceInput& input, const ReferenceLinear& w, c
   }
 }
 
+void ReferenceBackend::multiply_nvfp4(const ReferenceInput& input, const ReferenceLinear& w, const float* bias,
+                                      float* out) {
+  const Nvfp4View& view = w.nvfp4;
+  std::vector<oracle::W4A4> w4a4;
+  for (int t = 0; activations_ == ActivationFormat::kW4A4 && t < input.n_rows; ++t) {
+    const std::size_t at = static_cast<std::size_t>(t) * input.stride;
+    w4a4.push_back(oracle::quantize_w4a4({&input.x[at], static_cast<std::size_t>(w.n_in)}, *view.input_scale_inv));
+  }
+  pool_.parallel_for(w.n_out, 1, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t r = begin; r < end; ++r) {
+      const oracle::Nvfp4Row row{view.row_codes(r), view.row_scales(r), view.tensor_scale};
+      for (int t = 0; t < input.n_rows; ++t) {
+        const float y = w4a4.empty() ? oracle::dot_nvfp4_a16q8(row, input.a16q8[t])
+                                     : oracle::dot_nvfp4_w4a4(row, w4a4[t], *view.input_scale_inv);
+        out[static_cast<std::size_t>(t) * w.n_out + r] = bias != nullptr ? y + bias[r] : y;
+      }
+    }
+  });
+}
+
 void ReferenceBackend::linear(const LinearInput& base, const Linear& weights, const float* bias, float* out) {
   const auto& input = static_cast<const ReferenceInput&>(base);
   const auto& w = static_cast<const ReferenceLinear&>(weights);
@@ -212,6 +263,9 @@ void ReferenceBackend::linear(const LinearInput& base, const Linear& weights, co
   switch (w.form) {
     case ReferenceLinear::Form::kCanonical:
       multiply_canonical(input, w, bias, out);
+      return;
+    case ReferenceLinear::Form::kNvfp4:
+      multiply_nvfp4(input, w, bias, out);
       return;
     case ReferenceLinear::Form::kFloats:
       panel.x = a11() ? input.quantized.data() : input.x.data();

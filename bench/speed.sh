@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# bench/speed.sh [BUILD]: makes the receipts of the README's speed tables, in about a quarter of an hour on a quiet machine,
+# then writes the tables. BUILD (default build/release) is a release build of a commit without changes.
+#
+#     PYTHON=venv/bin/python bench/speed.sh       # a Python with llama-cpp-python; default python3
+#     MACHINE=zen5                                # in the names of the receipts of kernels
+#
+# Timings need the machine for themselves: nothing else runs, and the script asks for a higher priority where it may.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../scripts/lib.sh"
+cd "$ROOT"
+build=${1:-build/release}
+python=${PYTHON:-python3}
+machine=${MACHINE:-zen5}
+nibble=$build/apps/nibble
+receipts=bench/receipts
+
+[ -x "$nibble" ] || die "$nibble is not there" "cmake --preset release && cmake --build --preset release"
+commit=$("$nibble" --version | sed 's/.*(\(.*\))/\1/')
+case $commit in *+ | unknown) die "this build is of changed sources ($commit)" "commit, and build again" ;; esac
+git merge-base --is-ancestor "$commit" HEAD || die "this build's commit $commit is no ancestor of HEAD"
+"$python" -c 'import llama_cpp' || die "$python has no llama-cpp-python" "PYTHON=... names another"
+first=()
+if nice -n -10 true 2>/dev/null; then first=(nice -n -10); fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# bench OUTPUT ARGUMENT...: the receipt appears when it is whole.
+bench() {
+  step "$1"
+  "${first[@]}" "$nibble" bench "${@:2}" -o "$receipts/$1"
+}
+
+bench "speed_op_$machine.json" op
+bench "speed_op_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096
+
+# both KEY MODEL.gguf REPETITIONS: decode and prefill of both lanes beside llama.cpp on the published file.
+both() {
+  local key=$1 published=$2 repetitions=$3 nvfp4=$work/$1.nvfp4.gguf lane file
+  "$nibble" quantize "$published" -o "$nvfp4" 2>/dev/null
+  for lane in "" kquant_; do
+    file=$nvfp4
+    [ -z "$lane" ] || file=$published
+    for task in decode prefill; do
+      bench "speed_$lane${task}_$key.json" "$task" "$file" --against llama.cpp --against-model "$published" \
+        --python "$python" --repetitions "$repetitions"
+    done
+  done
+  rm "$nvfp4"
+}
+
+both smollm2_135m "$(scripts/fetch_model.sh smollm2-135m-instruct)" 9
+both qwen2.5_coder_0.5b "$(scripts/fetch_model.sh qwen2.5-coder-0.5b-instruct)" 9
+both qwen2.5_coder_1.5b "$(scripts/fetch_model.sh qwen2.5-coder-1.5b-instruct)" 5
+
+step "the tables"
+python3 tools/check_claims --write

@@ -1,0 +1,51 @@
+// Attention of some tokens, cut into jobs for threads.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/kv_cache.h"
+
+namespace nibble::kernels::cpu {
+
+// Query heads of one row that share a key-value head, in groups.
+struct AttentionCall {
+  const float* q;
+  std::span<const TokenRow> rows;
+  int layer;
+  AttentionShape shape;
+  float* out;
+  ScoreScale scale;
+  int heads_per_kv;
+  int jobs_per_kv;
+
+  int jobs_per_row() const { return shape.n_kv_heads * jobs_per_kv; }
+  int first_head(int job) const {
+    return job / jobs_per_kv * heads_per_kv + heads_per_kv * (job % jobs_per_kv) / jobs_per_kv;
+  }
+  AttentionJob job(std::size_t i, int index, float* scratch) const {
+    const TokenRow& row = rows[i];
+    auto& cache = static_cast<CpuKvCache&>(*row.cache);
+    NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
+    const KvSlot first = cache.slot(layer, index / jobs_per_kv, 0);
+    const int head = first_head(index);
+    const std::size_t at = (i * shape.n_heads + head) * shape.head_dim;
+    return {.shape = cache.head_shape(),
+            .n_heads = first_head(index + 1) - head,
+            .q = q + at,
+            .keys = first.key,
+            .key_scales = first.key_scale,
+            .values = first.value,
+            .value_scales = first.value_scale,
+            .n_keys = row.pos + 1,
+            .score_scale = scale.c,
+            .score_limit = scale.limit,
+            .out = out + at,
+            .scratch = scratch};
+  }
+};
+
+}  // namespace nibble::kernels::cpu
