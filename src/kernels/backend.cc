@@ -2,7 +2,21 @@
 
 #include <string>
 
+#include "base/check.h"
+
 namespace nibble::kernels {
+
+std::string_view ability_name(Ability ability) {
+  switch (ability) {
+    case Ability::kScale:
+      return "embeddings that are scaled";
+    case Ability::kGeluGate:
+      return "GELU gates";
+    case Ability::kWindow:
+      return "sliding-window attention";
+  }
+  return "";
+}
 
 std::string_view activation_format_name(ActivationFormat format) {
   if (format == ActivationFormat::kA11) return "a11";
@@ -15,6 +29,14 @@ Status Backend::use_activations(ActivationFormat format) {
                .found = std::string(activation_format_name(format)),
                .expected = "a11, as in contracts nc1 and nk1",
                .hint = "pass --backend cpu, or --contract nc1 to run the file in nibble's own arithmetic"};
+}
+
+void Backend::gelu_mul(const float*, const float*, std::size_t, float*) {
+  NIBBLE_CHECK(false, "gelu_mul on a backend without Ability::kGeluGate");
+}
+
+void Backend::scale(float*, float, std::size_t) {
+  NIBBLE_CHECK(false, "scale on a backend without Ability::kScale");
 }
 
 void Backend::add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps,
@@ -51,6 +73,11 @@ void Backend::rope_attention_input(float* q, float* k, const float* v, std::span
 
 void Backend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) {
   silu_mul(gate, up, static_cast<std::size_t>(n_rows) * dim, out);
+  prepare_input(out, n_rows, input);
+}
+
+void Backend::gelu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) {
+  gelu_mul(gate, up, static_cast<std::size_t>(n_rows) * dim, out);
   prepare_input(out, n_rows, input);
 }
 

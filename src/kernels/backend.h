@@ -92,7 +92,16 @@ struct AttentionShape {
   int n_kv_heads = 0;
   int head_dim = 0;
   float scale = 0;  // softmax scale, usually 1 / sqrt(head_dim)
+  int window = 0;   // a row sees that many positions, its own the last; 0: all up to its own
 };
+
+// What only some families need and not every backend has; asked for before anything is loaded.
+enum class Ability {
+  kScale,     // scale
+  kGeluGate,  // gelu_mul, gelu_mul_input
+  kWindow,    // AttentionShape::window
+};
+std::string_view ability_name(Ability ability);  // for people: "embeddings that are scaled"
 
 // The activations that NVFP4 weights meet, in which contracts differ (docs/contract.md, sections 3, 10 and 11). Weights
 // of other types meet a11 in all of them.
@@ -107,6 +116,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;    // "cpu", "reference"
   virtual std::string description() const = 0;  // for people: "cpu avx512, 2 threads"
+
+  virtual bool has(Ability) const { return false; }
 
   // --- memory and weights, at load ---
   // Refuses what will not fit, before any of it is made. The memory of the host is its system's business.
@@ -131,7 +142,8 @@ class Backend {
 
   virtual void embed(const Embedding& table, std::span<const std::int32_t> tokens,
                      float* out /* [n_rows, d_model] */) = 0;
-  virtual void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) = 0;
+  virtual void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps,
+                        float* out /* may be x */) = 0;
   virtual void prepare_input(const float* x /* [n_rows, n_in] */, int n_rows, LinearInput& input) = 0;
   virtual void linear(const LinearInput& input, const Linear& weights, const float* bias /* [n_out] or null */,
                       float* out /* [n_rows, n_out] */) = 0;
@@ -139,11 +151,14 @@ class Backend {
                     std::span<const TokenRow> rows, const RopeTable& table) = 0;
   virtual void store_kv(const float* k, const float* v /* [n_rows, n_kv_heads, head_dim] */,
                         std::span<const TokenRow> rows, int layer) = 0;
-  // Causal: a row at position p sees positions 0..p of its cache, all of which have been stored.
+  // Causal: a row at position p sees positions 0..p of its cache, all of which have been stored, or the last
+  // `shape.window` of these.
   virtual void attention(const float* q /* [n_rows, n_heads, head_dim] */, std::span<const TokenRow> rows, int layer,
                          const AttentionShape& shape, float* out /* [n_rows, n_heads * head_dim] */) = 0;
   virtual void silu_mul(const float* gate, const float* up, std::size_t n, float* out) = 0;
-  virtual void add(float* x, const float* y, std::size_t n) = 0;  // x += y
+  virtual void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);  // Ability::kGeluGate
+  virtual void scale(float* x, float factor, std::size_t n);                             // Ability::kScale: x *= factor
+  virtual void add(float* x, const float* y, std::size_t n) = 0;                         // x += y
   // out[i] = x[indices[i]] + y[indices[i]]
   virtual void add_rows(const float* x, const float* y /* [any, dim] */, std::span<const std::int32_t> indices, int dim,
                         float* out /* [indices.size(), dim] */) = 0;
@@ -169,6 +184,9 @@ class Backend {
                                     LinearInput& input);
   // silu_mul into out, prepare_input.
   virtual void silu_mul_input(const float* gate, const float* up /* [n_rows, dim] */, int n_rows, int dim, float* out,
+                              LinearInput& input);
+  // gelu_mul into out, prepare_input.
+  virtual void gelu_mul_input(const float* gate, const float* up /* [n_rows, dim] */, int n_rows, int dim, float* out,
                               LinearInput& input);
 };
 

@@ -14,6 +14,7 @@ namespace {
 constexpr int kHeads = 2, kKvHeads = 1, kHeadDim = 80;
 constexpr int kDim = kHeads * kHeadDim, kKvDim = kKvHeads * kHeadDim, kFf = 208, kVocab = 24;
 constexpr int kPrompt = 130, kDecoded = 3;  // the second and third single token may be replays of the first
+constexpr int kWindow = 100;                // starts inside of a split
 constexpr float kEps = 1e-5F;
 
 // Weights of every type, with the bytes that they refer to.
@@ -101,7 +102,7 @@ void make_scratch(Backend& backend, CanaryValues& values, Canary& c) {
   c.from_ff = backend.make_linear_input(kPrompt, kFf);
 }
 
-void forward(Backend& b, Canary& c, int first, int n_rows) {
+void forward(Backend& b, Canary& c, bool all_abilities, int first, int n_rows) {
   std::vector<std::int32_t> tokens;
   std::vector<TokenRow> rows;
   for (int i = 0; i < n_rows; ++i) {
@@ -109,22 +110,34 @@ void forward(Backend& b, Canary& c, int first, int n_rows) {
     rows.push_back({c.cache.get(), first + i});
   }
   const std::int32_t last[] = {n_rows - 1};
-  const AttentionShape shape{kHeads, kKvHeads, kHeadDim, 0.11F};
+  const AttentionShape shape{kHeads, kKvHeads, kHeadDim, 0.11F, all_abilities ? kWindow : 0};
   b.begin_step(n_rows);
   b.embed(*c.embedding, tokens, c.residual->data());
+  if (all_abilities) b.scale(c.residual->data(), 3.3F, static_cast<std::size_t>(n_rows) * kDim);
   b.add_norm_input(c.residual->data(), nullptr, c.norm->data(), n_rows, kDim, kEps, c.normed->data(), *c.from_model);
   const LinearCall qkv[] = {{c.q.get(), c.bias->data(), c.queries->data()},
                             {c.k.get(), nullptr, c.keys->data()},
                             {c.v.get(), c.bias->data(), c.values->data()}};
   b.linears(*c.from_model, qkv);
+  if (all_abilities) {
+    b.rms_norm(c.queries->data(), c.norm->data(), n_rows * kHeads, kHeadDim, kEps, c.queries->data());
+    b.rms_norm(c.keys->data(), c.bias->data(), n_rows * kKvHeads, kHeadDim, kEps, c.keys->data());
+  }
   b.rope_store_kv(c.queries->data(), kHeads, c.keys->data(), c.values->data(), rows, 0, *c.rope);
   b.attention_input(c.queries->data(), rows, 0, shape, c.attended->data(), *c.from_attention);
   b.linear(*c.from_attention, *c.o, nullptr, c.projected->data());
+  if (all_abilities) {
+    b.rms_norm(c.projected->data(), c.bias->data(), n_rows, kDim, kEps, c.projected->data());
+  }
   b.add_norm_input(c.residual->data(), c.projected->data(), c.norm->data(), n_rows, kDim, kEps, c.normed->data(),
                    *c.from_model);
   const LinearCall gates[] = {{c.gate.get(), nullptr, c.gated->data()}, {c.up.get(), nullptr, c.raised->data()}};
   b.linears(*c.from_model, gates);
-  b.silu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+  if (all_abilities) {
+    b.gelu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+  } else {
+    b.silu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+  }
   b.linear(*c.from_ff, *c.down, nullptr, c.projected->data());
   b.add_rows(c.residual->data(), c.projected->data(), last, kDim, c.normed->data());
   b.prepare_input(c.normed->data(), 1, *c.from_model);
@@ -132,11 +145,7 @@ void forward(Backend& b, Canary& c, int first, int n_rows) {
   b.end_step();
 }
 
-}  // namespace
-
-const std::uint64_t kSeamCanaryDigest = 0xfb65e59800f46788;
-
-Result<std::uint64_t> seam_canary_digest(Backend& backend) {
+Result<std::uint64_t> digest_of(Backend& backend, bool all_abilities) {
   CanaryValues values;
   CanaryWeights weights(values);
   Canary canary;
@@ -155,13 +164,26 @@ Result<std::uint64_t> seam_canary_digest(Backend& backend) {
     add(*canary.projected, n_rows * kDim);
     add(*canary.logits, kVocab);
   };
-  forward(backend, canary, 0, kPrompt);
+  forward(backend, canary, all_abilities, 0, kPrompt);
   add_all(kPrompt);
   for (int i = 0; i < kDecoded; ++i) {
-    forward(backend, canary, kPrompt + i, 1);
+    forward(backend, canary, all_abilities, kPrompt + i, 1);
     add_all(1);
   }
   return digest.value();
+}
+
+}  // namespace
+
+const std::uint64_t kSeamCanaryDigest = 0xfb65e59800f46788;
+const std::uint64_t kSeamCanaryAbilitiesDigest = 0x9d34c5897a69a34d;
+
+Result<std::uint64_t> seam_canary_digest(Backend& backend) {
+  return digest_of(backend, false);
+}
+
+Result<std::uint64_t> seam_canary_abilities_digest(Backend& backend) {
+  return digest_of(backend, true);
 }
 
 }  // namespace nibble::kernels

@@ -13,4 +13,9 @@ namespace nibble::kernels {
 Result<std::uint64_t> seam_canary_digest(Backend& backend);
 extern const std::uint64_t kSeamCanaryDigest;
 
+// The same with what a backend of every Ability has: scaled embeddings, norms of heads and of outputs, a sliding window
+// and GELU gates.
+Result<std::uint64_t> seam_canary_abilities_digest(Backend& backend);
+extern const std::uint64_t kSeamCanaryAbilitiesDigest;
+
 }  // namespace nibble::kernels

@@ -99,15 +99,16 @@ void merge_split(const SplitSum& split, AttentionState& state) {
 }
 
 void attention(const QuantizedHead& q, std::span<const QuantizedHead> keys, std::span<const QuantizedHead> values,
-               float softmax_scale, std::span<float> out) {
-  NIBBLE_CHECK(!keys.empty() && keys.size() == values.size(), "attention needs a value for each of its keys");
+               float softmax_scale, std::span<float> out, std::size_t first_key) {
+  NIBBLE_CHECK(first_key < keys.size() && keys.size() == values.size(), "attention needs a value for each of its keys");
   const ScoreScale scale = make_score_scale(softmax_scale, static_cast<int>(out.size()));
   AttentionState state;
-  for (std::size_t first = 0; first < keys.size(); first += kSplitKeys) {
-    const std::size_t n = std::min<std::size_t>(kSplitKeys, keys.size() - first);
+  for (std::size_t first = first_key; first < keys.size();) {
+    const std::size_t end = std::min((first / kSplitKeys + 1) * kSplitKeys, keys.size());
     std::vector<Score> scores;
-    for (std::size_t j = first; j < first + n; ++j) scores.push_back(key_score(q, keys[j], scale));
-    merge_split(attend_split(scores, values.subspan(first, n)), state);
+    for (std::size_t j = first; j < end; ++j) scores.push_back(key_score(q, keys[j], scale));
+    merge_split(attend_split(scores, values.subspan(first, end - first)), state);
+    first = end;
   }
   const float normalize = (1.0F / static_cast<float>(hadamard_size(static_cast<int>(out.size())))) / state.l;
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = state.o[i] * normalize;

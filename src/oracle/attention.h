@@ -56,8 +56,9 @@ struct AttentionState {
 };
 void merge_split(const SplitSum& split, AttentionState& state);
 
-// Steps 3 to 6. `keys` and `values` are those that the token sees, from position 0.
+// Steps 3 to 6. `keys` and `values` are those of positions 0 up to the token's own, which sees them from position
+// `first_key` on (a sliding window).
 void attention(const QuantizedHead& q, std::span<const QuantizedHead> keys, std::span<const QuantizedHead> values,
-               float softmax_scale, std::span<float> out /* [head_dim] */);
+               float softmax_scale, std::span<float> out /* [head_dim] */, std::size_t first_key = 0);
 
 }  // namespace nibble::oracle

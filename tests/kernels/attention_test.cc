@@ -13,6 +13,7 @@ struct AttentionCase {
   std::vector<int> positions;  // of the rows that ask; everything up to the last is stored
   float gain = 1;              // of the keys: how peaked the softmax is
   Kind kind = Kind::kGaussian;
+  int window = 0;
 };
 
 void expect_equal_everywhere(const AttentionCase& c, std::uint64_t seed) {
@@ -24,7 +25,7 @@ void expect_equal_everywhere(const AttentionCase& c, std::uint64_t seed) {
   const std::vector<float> q = random.floats(c.positions.size() * c.n_heads * c.head_dim, c.kind);
   for (float& x : k) x *= c.gain;
   const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim,
-                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))), c.window};
   const auto run = [&](Backend& backend) {
     auto cache = backend.make_kv_cache(
         {.n_layers = 2, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .capacity = n_stored + 3});
@@ -41,9 +42,11 @@ void expect_equal_everywhere(const AttentionCase& c, std::uint64_t seed) {
   };
   const std::vector<float> expected = run(reference());
   for (const auto& backend : all_backends()) {
+    if (c.window != 0 && !backend->has(Ability::kWindow)) continue;
     EXPECT_TRUE(same_bits(run(*backend), expected, q.size(),
-                          backend->description() + ", head_dim " + std::to_string(c.head_dim) + ", keys " +
-                              std::to_string(n_stored) + ", gain " + std::to_string(c.gain)));
+                          backend->description() + ", window " + std::to_string(c.window) + ", head_dim " +
+                              std::to_string(c.head_dim) + ", keys " + std::to_string(n_stored) + ", gain " +
+                              std::to_string(c.gain)));
   }
 }
 
@@ -87,6 +90,50 @@ TEST(Attention, PeakedAndFlatSoftmax) {
 TEST(Attention, EveryKindOfValues) {
   for (int kind = 0; kind < static_cast<int>(Kind::kCount); ++kind) {
     expect_equal_everywhere({80, 3, 1, {17, 200}, 1.0F, static_cast<Kind>(kind)}, 400);
+  }
+}
+
+// Windows of one key, that start and end anywhere in a split, at its edges, or before the first position.
+TEST(Attention, SlidingWindows) {
+  const std::vector<int> positions = {0, 1, 62, 126, 127, 128, 129, 255, 256, 299};
+  std::uint64_t seed = 500;
+  for (const int window : {1, 2, 15, 16, 17, 100, 127, 128, 129, 130, 256, 299, 300, 301}) {
+    for (const int head_dim : {64, 80, 256}) {
+      expect_equal_everywhere(
+          {.head_dim = head_dim, .n_heads = 2, .n_kv_heads = 1, .positions = positions, .window = window}, ++seed);
+    }
+  }
+  expect_equal_everywhere(
+      {.head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .positions = positions, .gain = 300, .window = 130}, ++seed);
+}
+
+// What lies before the window has no influence, not even as a NaN.
+TEST(Attention, KeysBeforeTheWindowAreNotRead) {
+  constexpr int kHeadDim = 64, kKeys = 150, kWindow = 21;
+  Random random(9);
+  const std::vector<float> k = random.floats(std::size_t{kKeys} * kHeadDim, Kind::kGaussian);
+  const std::vector<float> q = random.floats(kHeadDim, Kind::kGaussian);
+  const auto run = [&](Backend& backend, float before) {
+    std::vector<float> other = k;
+    std::fill(other.begin(), other.end() - std::ptrdiff_t{kWindow} * kHeadDim, before);
+    auto cache = backend.make_kv_cache({1, 1, kHeadDim, kKeys});
+    std::vector<TokenRow> rows;
+    for (int pos = 0; pos < kKeys; ++pos) rows.push_back({cache.get(), pos});
+    const auto keys = backend.make_vector(other), query = backend.make_vector(q), out = poisoned(backend, kHeadDim);
+    backend.begin_step(kKeys);
+    backend.store_kv(keys->data(), keys->data(), rows, 0);
+    backend.end_step();
+    backend.begin_step(1);
+    backend.attention(query->data(), std::span(rows).last(1), 0, {1, 1, kHeadDim, 0.125F, kWindow}, out->data());
+    EXPECT_EQ(backend.end_step()[0], 0);
+    return host_copy(backend, *out);
+  };
+  const std::vector<float> expected = run(reference(), 1);
+  for (const auto& backend : all_backends()) {
+    if (!backend->has(Ability::kWindow)) continue;
+    for (const float before : {0.0F, 1e30F, std::numeric_limits<float>::quiet_NaN()}) {
+      EXPECT_TRUE(same_bits(run(*backend, before), expected, kHeadDim, backend->description()));
+    }
   }
 }
 
@@ -150,17 +197,21 @@ TEST(Elementwise, EqualTheReference) {
       const std::vector<float> y = random.floats(3 * n, Kind::kGaussian);
       const auto run = [&](Backend& backend, int op) {
         const auto a = backend.make_vector(x), b = backend.make_vector(y);
-        const auto out = op == 2 ? guarded(backend, y) : poisoned(backend, 3 * n);
+        const auto out = op == 2 || op >= 4 ? guarded(backend, y) : poisoned(backend, 3 * n);
         backend.begin_step(3);
         if (op == 0) backend.rms_norm(a->data(), b->data(), 3, static_cast<int>(n), 1e-5F, out->data());
         if (op == 1) backend.silu_mul(a->data(), b->data(), 3 * n, out->data());
         if (op == 2) backend.add(out->data(), a->data(), 3 * n);
+        if (op == 3) backend.gelu_mul(a->data(), b->data(), 3 * n, out->data());
+        if (op == 4) backend.scale(out->data(), x[0], 3 * n);
+        if (op == 5) backend.rms_norm(out->data(), a->data(), 3, static_cast<int>(n), 1e-5F, out->data());
         backend.end_step();
         return host_copy(backend, *out);
       };
-      for (int op = 0; op < 3; ++op) {
+      for (int op = 0; op < 6; ++op) {
         const std::vector<float> expected = run(reference(), op);
         for (const auto& backend : all_backends()) {
+          if ((op == 3 || op == 4) && !has_every_ability(*backend)) continue;
           EXPECT_TRUE(same_bits(run(*backend, op), expected, 3 * n,
                                 backend->description() + ", op " + std::to_string(op) + ", n " + std::to_string(n)));
         }

@@ -47,6 +47,10 @@ std::vector<std::unique_ptr<Backend>> make_all_backends() {
 
 }  // namespace
 
+bool has_every_ability(const Backend& backend) {
+  return backend.has(Ability::kScale) && backend.has(Ability::kGeluGate) && backend.has(Ability::kWindow);
+}
+
 // Sum of uniform variables: no libm, so that the operands are the same on every machine.
 float Random::gaussian() {
   float sum = 0;

@@ -37,6 +37,8 @@ const std::vector<std::unique_ptr<Backend>>& all_cpu_backends();
 // cannot be used.
 const std::vector<std::unique_ptr<Backend>>& all_backends();
 Backend& reference();
+// Tests of an op that an Ability is about leave out a backend without it.
+bool has_every_ability(const Backend& backend);
 
 // A buffer with `n` floats of room and a guard of kGuard floats beyond, poisoned throughout.
 constexpr std::size_t kGuard = 64;

@@ -25,7 +25,7 @@ TEST(Canary, EveryInstructionSetSingsTheSame) {
     const cpu::CanaryDigests digests = cpu::canary_digests(table);
     EXPECT_EQ(digests, cpu::kCanaryDigests)
         << isa << std::hex << ": {0x" << digests.elementary << ", 0x" << digests.linear << ", 0x" << digests.quant
-        << ", 0x" << digests.attention << "}";
+        << ", 0x" << digests.attention << ", 0x" << digests.abilities << "}";
     EXPECT_TRUE(cpu::run_canary(table).ok());
   }
 }

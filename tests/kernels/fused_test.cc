@@ -13,10 +13,13 @@ struct Outcome {
   std::vector<std::uint8_t> flags;
 };
 
+enum class Needs { kNothing, kEveryAbility };
+
 template <typename Run>
-void expect_equal_everywhere(const Run& run, const std::string& what) {
+void expect_equal_everywhere(const Run& run, const std::string& what, Needs needs = Needs::kNothing) {
   const Outcome expected = run(reference());
   for (const auto& backend : all_backends()) {
+    if (needs == Needs::kEveryAbility && !has_every_ability(*backend)) continue;
     const Outcome actual = run(*backend);
     ASSERT_EQ(actual.floats.size(), expected.floats.size());
     const std::size_t n = expected.floats.size();  // memcmp takes no null, which an empty vector's data is
@@ -80,7 +83,9 @@ TEST(Fused, AddNormInputEqualsItsOps) {
   }
 }
 
-TEST(Fused, SiluMulInputEqualsItsOps) {
+using GateInput = void (Backend::*)(const float*, const float*, int, int, float*, LinearInput&);
+
+void expect_gate_input_equals_its_ops(GateInput gate_input, Needs needs) {
   Random random(32);
   for (const Shape& shape : kShapes) {
     const std::size_t n = std::size_t(shape.n_rows) * shape.dim;
@@ -94,14 +99,22 @@ TEST(Fused, SiluMulInputEqualsItsOps) {
           const auto linear = backend.make_linear(weights.view);
           Outcome outcome;
           backend.begin_step(shape.n_rows);
-          backend.silu_mul_input(g->data(), u->data(), shape.n_rows, shape.dim, g->data(), *input);
+          (backend.*gate_input)(g->data(), u->data(), shape.n_rows, shape.dim, g->data(), *input);
           backend.linear(*input, *linear.value(), nullptr, out->data());
           outcome.flags = copy_of(backend.end_step());
           for (Buffer* buffer : {g.get(), out.get()}) append(outcome.floats, host_copy(backend, *buffer));
           return outcome;
         },
-        "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim));
+        "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim), needs);
   }
+}
+
+TEST(Fused, SiluMulInputEqualsItsOps) {
+  expect_gate_input_equals_its_ops(&Backend::silu_mul_input, Needs::kNothing);
+}
+
+TEST(Fused, GeluMulInputEqualsItsOps) {
+  expect_gate_input_equals_its_ops(&Backend::gelu_mul_input, Needs::kEveryAbility);
 }
 
 // Layers of different heights and kinds, none a multiple of a tile.

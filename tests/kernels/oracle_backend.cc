@@ -86,6 +86,7 @@ class OracleBackend final : public Backend {
   std::string_view name() const override { return "oracle"; }
   std::string description() const override { return "oracle"; }
 
+  bool has(Ability) const override { return true; }
   Status use_activations(ActivationFormat format) override {
     activations_ = format;
     return ok_status();
@@ -124,6 +125,12 @@ class OracleBackend final : public Backend {
                  float* out) override;
   void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
     oracle::silu_mul({gate, n}, {up, n}, {out, n});
+  }
+  void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    oracle::gelu_tanh_mul({gate, n}, {up, n}, {out, n});
+  }
+  void scale(float* x, float factor, std::size_t n) override {
+    for (std::size_t i = 0; i < n; ++i) x[i] = x[i] * factor;
   }
   void add(float* x, const float* y, std::size_t n) override {
     for (std::size_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
@@ -282,7 +289,9 @@ void OracleBackend::attention(const float* q, std::span<const TokenRow> rows, in
       const std::size_t at = (i * shape.n_heads + head) * head_dim;
       const oracle::QuantizedHead query = oracle::quantize_head({q + at, head_dim}, oracle::kQueryMax);
       flag_row(i, !query.finite);
-      oracle::attention(query, keys, values, shape.scale, {out + at, head_dim});
+      const bool is_cut = shape.window > 0 && keys.size() > static_cast<std::size_t>(shape.window);
+      const std::size_t first_key = is_cut ? keys.size() - shape.window : 0;
+      oracle::attention(query, keys, values, shape.scale, {out + at, head_dim}, first_key);
     }
   }
 }

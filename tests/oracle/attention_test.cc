@@ -77,6 +77,33 @@ TEST(Attention, IsCloseToFloatAttention) {
   }
 }
 
+// Splits stay where they are: a window that starts with one has the bits of its keys alone, any other is close to float
+// attention over its keys.
+TEST(Attention, AWindowSeesItsKeysOnly) {
+  const std::size_t head_dim = 64;
+  const Context c = make_context(300, head_dim);
+  const std::vector<float> q = golden::activations(3, head_dim);
+  for (const std::size_t first_key : {0, 1, 100, 127, 128, 129, 256, 299}) {
+    std::vector<float> out(head_dim), alone(head_dim);
+    attention(quantize_head(q, kQueryMax), c.keys, c.values, 0.02F, out, first_key);
+    attention(quantize_head(q, kQueryMax), std::span(c.keys).subspan(first_key), std::span(c.values).subspan(first_key),
+              0.02F, alone);
+    if (first_key % kSplitKeys == 0) {
+      EXPECT_EQ(out, alone);
+    }
+    Context seen;
+    seen.k.assign(c.k.begin() + static_cast<std::ptrdiff_t>(first_key), c.k.end());
+    seen.v.assign(c.v.begin() + static_cast<std::ptrdiff_t>(first_key), c.v.end());
+    const std::vector<double> expected = float_attention(q, seen, 0.02);
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < head_dim; ++i) {
+      error += (out[i] - expected[i]) * (out[i] - expected[i]);
+      norm += expected[i] * expected[i];
+    }
+    EXPECT_LT(std::sqrt(error / norm), 0.02) << first_key;
+  }
+}
+
 // Scaling by powers of two is exact, so the order in which a later split raises the maximum leaves no trace.
 TEST(Attention, RescalingIsExact) {
   const std::size_t head_dim = 64;

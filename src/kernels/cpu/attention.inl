@@ -306,15 +306,18 @@ inline bool quantize_queries(const AttentionJob& job, Queries& queries) {
 
 // One split for all heads of a job, so that its keys and values are read once from where they are far away.
 inline bool sum_split(const AttentionJob& job, const Queries& queries, int split, float* sums) {
-  const int head_dim = job.shape.head_dim, begin = split * format::nc1::kSplit;
-  const int n = job.n_keys - begin < format::nc1::kSplit ? job.n_keys - begin : format::nc1::kSplit;
+  const int head_dim = job.shape.head_dim, split_begin = split * format::nc1::kSplit;
+  const int split_end = split_begin + format::nc1::kSplit;
+  const int begin = split_begin > job.first_key ? split_begin : job.first_key;
+  const int n = (split_end < job.n_keys ? split_end : job.n_keys) - begin;
+  const int unseen = begin % kLanes;  // whole vectors of keys have scores
   bool is_nonfinite = false;
   for (int head = 0; head < job.n_heads; ++head, sums += split_sums_floats(head_dim)) {
     alignas(64) float scores[format::nc1::kSplit];
     SplitWeights weights;
     SplitSums& to = *reinterpret_cast<SplitSums*>(sums);
-    split_scores(job, head, queries.q + head * job.shape.key_stride, begin, n, scores);
-    is_nonfinite |= split_weights(job, queries.scale[head], begin, n, scores, weights, to);
+    split_scores(job, head, queries.q + head * job.shape.key_stride, begin - unseen, n + unseen, scores);
+    is_nonfinite |= split_weights(job, queries.scale[head], begin, n, scores + unseen, weights, to);
     sum_values(job.values + static_cast<std::size_t>(begin) * head_dim, head_dim, weights.u, n, to.values());
   }
   return is_nonfinite;
@@ -352,7 +355,7 @@ void attention_merge(const AttentionJob& job, int first, int last, std::size_t s
     HeadState& run = states[head];
     for (int split = first; split < last; ++split, at += stride) {
       const SplitSums& one = *reinterpret_cast<const SplitSums*>(at);
-      if (split == 0) {
+      if (split == job.first_key / format::nc1::kSplit) {
         run = {one.m, 0.0F};
         for (int i = 0; i < head_dim; ++i) o[i] = 0.0F;
       }
@@ -370,7 +373,7 @@ bool attention(const AttentionJob& job) {
   HeadState states[kMaxJobHeads];
   float* const sums = job.scratch + (1 + kMaxJobHeads) * padded_head(job.shape.head_dim);
   bool is_nonfinite = quantize_queries(job, queries);
-  for (int split = 0; split * format::nc1::kSplit < job.n_keys; ++split) {
+  for (int split = job.first_key / format::nc1::kSplit; split * format::nc1::kSplit < job.n_keys; ++split) {
     is_nonfinite |= sum_split(job, queries, split, sums);
     attention_merge(job, split, split + 1, 0, sums, states);
   }

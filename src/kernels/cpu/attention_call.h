@@ -26,6 +26,9 @@ struct AttentionCall {
   int first_head(int job) const {
     return job / jobs_per_kv * heads_per_kv + heads_per_kv * (job % jobs_per_kv) / jobs_per_kv;
   }
+  int first_key(std::size_t i) const {  // that row i sees
+    return shape.window > 0 && rows[i].pos >= shape.window ? rows[i].pos + 1 - shape.window : 0;
+  }
   AttentionJob job(std::size_t i, int index, float* scratch) const {
     const TokenRow& row = rows[i];
     auto& cache = static_cast<CpuKvCache&>(*row.cache);
@@ -40,6 +43,7 @@ struct AttentionCall {
             .key_scales = first.key_scale,
             .values = first.value,
             .value_scales = first.value_scale,
+            .first_key = first_key(i),
             .n_keys = row.pos + 1,
             .score_scale = scale.c,
             .score_limit = scale.limit,

@@ -108,7 +108,8 @@ std::uint64_t quant_digest(const KernelTable& table) {
   return digest.value();
 }
 
-std::uint64_t attention_digest(const KernelTable& table) {
+// One query over each of `seen`, [first, end) of 130 keys.
+std::uint64_t attention_digest(const KernelTable& table, std::span<const std::pair<int, int>> seen) {
   constexpr int kHeadDim = 80, kKeys = 130;
   CanaryValues values;
   CpuKvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .capacity = kKeys});
@@ -122,12 +123,28 @@ std::uint64_t attention_digest(const KernelTable& table) {
   const std::vector<float> q = values.floats(kHeadDim);
   const KvSlot first = cache.slot(0, 0, 0);
   CanaryDigest digest;
-  for (const int n_keys : {1, 128, kKeys}) {
+  for (const auto& [first_key, n_keys] : seen) {
     table.attention({cache.head_shape(), 1, q.data(), first.key, first.key_scale, first.value, first.value_scale,
-                     n_keys, scale.c, scale.limit, out.data(), scratch.data()});
+                     first_key, n_keys, scale.c, scale.limit, out.data(), scratch.data()});
     digest.add(out);
   }
   return digest.value();
+}
+
+constexpr std::pair<int, int> kPrefixes[] = {{0, 1}, {0, 128}, {0, 130}};
+constexpr std::pair<int, int> kWindows[] = {{129, 130}, {128, 130}, {101, 130}};
+
+std::uint64_t abilities_digest(const KernelTable& table) {
+  constexpr int kN = 600;
+  CanaryValues values;
+  CanaryDigest digest;
+  std::vector<float> gate = values.floats(kN), up = values.floats(kN), out(kN);
+  for (int i = 0; i < kN; i += 7) gate[i] = gate[i] * 32.0F;
+  table.gelu_mul(gate.data(), up.data(), kN, out.data());
+  digest.add(out);
+  table.scale(out.data(), 25.298221F, kN);
+  digest.add(out);
+  return digest.value() ^ attention_digest(table, kWindows);
 }
 
 Error refusal(const KernelTable& table, const std::string& what, const std::string& found, const std::string& expected,
@@ -140,10 +157,12 @@ Error refusal(const KernelTable& table, const std::string& what, const std::stri
 
 }  // namespace
 
-const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x84b787dc20ae14b3, 0x748564bbf7267186, 0x3eedad80a40749a8};
+const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x84b787dc20ae14b3, 0x748564bbf7267186, 0x3eedad80a40749a8,
+                                      0x8c7967c2d352e6aa};
 
 CanaryDigests canary_digests(const KernelTable& table) {
-  return {elementary_digest(table), linear_digest(table), quant_digest(table), attention_digest(table)};
+  return {elementary_digest(table), linear_digest(table), quant_digest(table), attention_digest(table, kPrefixes),
+          abilities_digest(table)};
 }
 
 Status run_canary(const KernelTable& table) {
@@ -168,10 +187,11 @@ Status run_canary(const KernelTable& table) {
   }
   const CanaryDigests found = canary_digests(table);
   const auto hex = [](const CanaryDigests& d) {
-    std::array<char, 80> text = {};
-    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx %016llx",
+    std::array<char, 96> text = {};
+    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx %016llx %016llx",
                   static_cast<unsigned long long>(d.elementary), static_cast<unsigned long long>(d.linear),
-                  static_cast<unsigned long long>(d.quant), static_cast<unsigned long long>(d.attention));
+                  static_cast<unsigned long long>(d.quant), static_cast<unsigned long long>(d.attention),
+                  static_cast<unsigned long long>(d.abilities));
     return std::string(text.data());
   };
   if (found != kCanaryDigests) {

@@ -18,6 +18,7 @@ struct CanaryDigests {
   std::uint64_t linear;      // NVFP4 and F16 rows, one and three tokens
   std::uint64_t quant;       // nk1: every block-quantized type of GGUF, one and three tokens
   std::uint64_t attention;   // 130 keys: two splits
+  std::uint64_t abilities;   // gelu, scale, attention with a window
   bool operator==(const CanaryDigests&) const = default;
 };
 CanaryDigests canary_digests(const KernelTable& table);

@@ -118,6 +118,7 @@ class CpuBackend final : public Backend {
            (pool_.size() == 1 ? " thread" : " threads");
   }
 
+  bool has(Ability) const override { return true; }
   Status use_activations(ActivationFormat format) override {
     activations_ = format;
     return ok_status();
@@ -162,14 +163,27 @@ class CpuBackend final : public Backend {
   void linears(const LinearInput& input, std::span<const LinearCall> calls) override;
   void add_norm_input(float* x, const float* y, const float* weight, int n_rows, int dim, float eps, float* normed,
                       LinearInput& input) override;
-  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) override;
+  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                      LinearInput& input) override {
+    gate_input(table_.silu_mul, gate, up, n_rows, dim, out, input);
+  }
+  void gelu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                      LinearInput& input) override {
+    gate_input(table_.gelu_mul, gate, up, n_rows, dim, out, input);
+  }
   void rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows, int layer,
                      const RopeTable& table) override;
   void rope(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table) override;
   void store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) override;
   void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                  float* out) override;
-  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    gate_all(table_.silu_mul, gate, up, n, out);
+  }
+  void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    gate_all(table_.gelu_mul, gate, up, n, out);
+  }
+  void scale(float* x, float factor, std::size_t n) override;
   void add(float* x, const float* y, std::size_t n) override;
   void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
   void read(const float* source, std::span<float> destination) override {
@@ -186,6 +200,10 @@ class CpuBackend final : public Backend {
     pool_.parallel_for(count, grain, std::ref(range));
   }
   void attend_in_splits(const AttentionCall& call, std::size_t row);
+  using Gate = void (*)(const float* gate, const float* up, std::size_t n, float* out);
+  void gate_all(Gate gate_mul, const float* gate, const float* up, std::size_t n, float* out);
+  void gate_input(Gate gate_mul, const float* gate, const float* up, int n_rows, int dim, float* out,
+                  LinearInput& input);
   void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
   void quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear);
   void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
@@ -265,8 +283,8 @@ void CpuBackend::prepare_input(const float* x, int n_rows, LinearInput& input) {
 }
 
 // Rows are cut, so that one token's row is work for all threads.
-void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
-                                LinearInput& input) {
+void CpuBackend::gate_input(Gate gate_mul, const float* gate, const float* up, int n_rows, int dim, float* out,
+                            LinearInput& input) {
   auto& in = start_input(out, n_rows, input);
   const int n_segments = (dim + kSegment - 1) / kSegment;
   for_each(static_cast<std::size_t>(n_rows) * n_segments, kSegmentGrain, [&](std::size_t task, int) {
@@ -274,7 +292,7 @@ void CpuBackend::silu_mul_input(const float* gate, const float* up, int n_rows, 
     const int begin = static_cast<int>(task % n_segments) * kSegment;
     const int n = std::min(kSegment, dim - begin);
     const std::size_t at = row * dim + begin;
-    table_.silu_mul(gate + at, up + at, n, out + at);
+    gate_mul(gate + at, up + at, n, out + at);
     quantize(out + at, n, row, begin / format::nc1::kBlock, in);
   });
 }
@@ -407,7 +425,7 @@ void CpuBackend::attend_in_splits(const AttentionCall& call, std::size_t i) {
   const auto n_heads = static_cast<std::size_t>(call.shape.n_heads);
   const std::size_t floats = split_sums_floats(call.shape.head_dim), stride = n_heads * floats;
   const int at_once = static_cast<int>(kSplitSlots / n_heads);
-  for (int first = 0; first < n_splits; first += at_once) {
+  for (int first = call.first_key(i) / format::nc1::kSplit; first < n_splits; first += at_once) {
     const int last = std::min(n_splits, first + at_once), n = last - first;
     const auto sum = [&](std::size_t begin, std::size_t end, int thread) {
       for (std::size_t task = begin; task < end;) {  // a run of splits of one job at a time
@@ -428,10 +446,15 @@ void CpuBackend::attend_in_splits(const AttentionCall& call, std::size_t i) {
   }
 }
 
-void CpuBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+void CpuBackend::gate_all(Gate gate_mul, const float* gate, const float* up, std::size_t n, float* out) {
   const auto run = [&](std::size_t begin, std::size_t end, int) {
-    table_.silu_mul(gate + begin, up + begin, end - begin, out + begin);
+    gate_mul(gate + begin, up + begin, end - begin, out + begin);
   };
+  pool_.parallel_for(n, kElementGrain, std::ref(run));
+}
+
+void CpuBackend::scale(float* x, float factor, std::size_t n) {
+  const auto run = [&](std::size_t begin, std::size_t end, int) { table_.scale(x + begin, factor, end - begin); };
   pool_.parallel_for(n, kElementGrain, std::ref(run));
 }
 

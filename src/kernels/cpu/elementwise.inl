@@ -49,6 +49,14 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = format::silu(gate[i]) * up[i];
 }
 
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = format::gelu_tanh(gate[i]) * up[i];
+}
+
+void scale(float* x, float factor, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) x[i] = x[i] * factor;
+}
+
 void add(float* x, const float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
 }

@@ -135,11 +135,12 @@ struct AttentionJob {
   const float* key_scales;    // [capacity rounded up to 16]
   const std::int8_t* values;  // [capacity, head_dim]
   const float* value_scales;  // [capacity rounded up to 16]
-  int n_keys;                 // visible keys, >= 1
-  float score_scale;          // c of the contract
-  float score_limit;          // T
-  float* out;                 // [n_heads, head_dim]
-  float* scratch;             // attention_scratch_floats(head_dim) of this thread
+  int first_key;              // visible keys: [first_key, n_keys), at least one
+  int n_keys;
+  float score_scale;  // c of the contract
+  float score_limit;  // T
+  float* out;         // [n_heads, head_dim]
+  float* scratch;     // attention_scratch_floats(head_dim) of this thread
 };
 
 // What a split of up to 128 keys adds to a head: integers, except for e. The sums of its values [head_dim] follow it.
@@ -210,6 +211,8 @@ struct KernelTable {
   void (*attention_merge)(const AttentionJob&, int first, int last, std::size_t stride, const float* sums,
                           HeadState* states /* [n_heads] */);
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* out);
+  void (*gelu_mul)(const float* gate, const float* up, std::size_t n, float* out);
+  void (*scale)(float* x, float factor, std::size_t n);
   void (*add)(float* x, const float* y, std::size_t n);
 
   // a * b + c as this object's compiler flags make it: two roundings, unless something contracts (canary.h).

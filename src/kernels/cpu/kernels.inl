@@ -77,6 +77,8 @@ constexpr KernelTable make_table(const char* isa) {
       .attention_splits = attention_splits,
       .attention_merge = attention_merge,
       .silu_mul = silu_mul,
+      .gelu_mul = gelu_mul,
+      .scale = scale,
       .add = add,
       .multiply_add_probe = multiply_add_probe,
       .read_sum = read_sum,

@@ -44,4 +44,8 @@ NIBBLE_VECTORIZED void silu_mul(const float* gate, const float* up, std::size_t 
   for (std::size_t i = 0; i < n; ++i) out[i] = silu(gate[i]) * up[i];
 }
 
+NIBBLE_VECTORIZED void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = gelu_tanh(gate[i]) * up[i];
+}
+
 }  // namespace nibble::kernels::reference

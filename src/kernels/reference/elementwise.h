@@ -9,5 +9,6 @@ namespace nibble::kernels::reference {
 bool quantize_a11_row(const float* x, int n, float* q /* [n] */, float* d /* [ceil(n / 64)] */);
 
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
 
 }  // namespace nibble::kernels::reference

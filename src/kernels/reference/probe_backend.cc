@@ -32,6 +32,8 @@ class Probe final : public ProbeBackend {
   std::string_view name() const override { return "probe"; }
   std::string description() const override { return "float reference with the contract's errors measured beside it"; }
 
+  bool has(Ability) const override { return true; }
+
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return floats_->make_buffer(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> v) override { return floats_->make_vector(v); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& w) override { return floats_->make_linear(w); }
@@ -72,6 +74,10 @@ class Probe final : public ProbeBackend {
   void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
     floats_->silu_mul(gate, up, n, out);
   }
+  void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    floats_->gelu_mul(gate, up, n, out);
+  }
+  void scale(float* x, float factor, std::size_t n) override { floats_->scale(x, factor, n); }
   void add(float* x, const float* y, std::size_t n) override { floats_->add(x, y, n); }
   void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override {
     floats_->add_rows(x, y, indices, dim, out);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,7 @@ class ReferenceBackend final : public Backend {
                        integer_attention() ? "integer" : "float", pool_.size());
   }
 
+  bool has(Ability) const override { return true; }
   Status use_activations(ActivationFormat format) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
@@ -115,6 +117,8 @@ class ReferenceBackend final : public Backend {
   void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                  float* out) override;
   void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void scale(float* x, float factor, std::size_t n) override;
   void add(float* x, const float* y, std::size_t n) override;
   void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
   void read(const float* source, std::span<float> destination) override {
@@ -344,17 +348,19 @@ void ReferenceBackend::attend_group(const float* q, std::span<const TokenRow> ro
     while (last < n_rows && rows[first_row + last].cache == rows[first_row + i].cache) ++last;
     const HeadCache& cache = static_cast<ReferenceCache&>(*rows[first_row + i].cache).head(layer, kv_head);
     std::vector<HeadState> states(static_cast<std::size_t>(group) * (last - i), HeadState(shape.head_dim));
-    int n_keys = 0;
+    int first_key = std::numeric_limits<int>::max(), n_keys = 0;
     for (std::size_t s = 0; s < states.size(); ++s) {
       const std::size_t row = first_row + i + s / group;
       const std::size_t at = (row * shape.n_heads + static_cast<std::size_t>(kv_head) * group + s % group) * dim;
       if (!load_head({q + at, dim}, oracle::kQueryMax, states[s].q.data(), states[s].q_scale)) mark_nonfinite(row);
       states[s].n_keys = rows[row].pos + 1;
+      states[s].first_key = shape.window > 0 ? std::max(0, states[s].n_keys - shape.window) : 0;
+      first_key = std::min(first_key, states[s].first_key);
       n_keys = std::max(n_keys, states[s].n_keys);
     }
-    for (int split = 0; split * kSplit < n_keys; ++split) {
+    for (int split = first_key / kSplit; split * kSplit < n_keys; ++split) {
       for (HeadState& state : states) {
-        if (split * kSplit >= state.n_keys) continue;
+        if (split * kSplit >= state.n_keys || (split + 1) * kSplit <= state.first_key) continue;
         if (integer_attention()) {
           attend_integer(cache, split, scale.c, scale.limit, state);
         } else {
@@ -386,6 +392,16 @@ void ReferenceBackend::silu_mul(const float* gate, const float* up, std::size_t 
   pool_.parallel_for(n, 1024, [&](std::size_t begin, std::size_t end, int) {
     reference::silu_mul(gate + begin, up + begin, end - begin, out + begin);
   });
+}
+
+void ReferenceBackend::gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  pool_.parallel_for(n, 1024, [&](std::size_t begin, std::size_t end, int) {
+    reference::gelu_mul(gate + begin, up + begin, end - begin, out + begin);
+  });
+}
+
+void ReferenceBackend::scale(float* x, float factor, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) x[i] = x[i] * factor;
 }
 
 void ReferenceBackend::add(float* x, const float* y, std::size_t n) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "format/contract_math.h"
 #include "kernels/reference/vectorize.h"
@@ -52,18 +53,18 @@ struct SplitWeights {
   int m = 0;
 };
 
-// Steps 3 and 4 of the contract for the first n keys of a split.
+// Steps 3 and 4 of the contract for n keys of a split.
 NIBBLE_INLINE void weigh_keys(const float* s, float q_scale, const float* key_scales, const float* value_scales, int n,
                               float c, float limit, SplitWeights& out) {
   int exponent[kSplit];
   float p[kSplit];
-  for (int j = 0; j < kSplit; ++j) {
+  for (int j = 0; j < n; ++j) {
     const float t = clamp_abs(s[j] * (q_scale * key_scales[j]), limit);
     exponent[j] = rne(t, c);
     p[j] = exp2_poly(fma_rn(t, c, -static_cast<float>(exponent[j])));
   }
-  out.m = exponent[0];
-  for (int j = 1; j < n; ++j) out.m = std::max(out.m, exponent[j]);
+  out.m = std::numeric_limits<int>::min();
+  for (int j = 0; j < n; ++j) out.m = std::max(out.m, exponent[j]);
   float w[kSplit];
   int r = 0;
   float largest = 0;
@@ -131,13 +132,15 @@ void HeadCache::store(int pos, const float* k, float k_scale, const float* v, fl
 
 NIBBLE_VECTORIZED void attend_integer(const HeadCache& cache, int index, float c, float limit, HeadState& state) {
   const std::size_t first = static_cast<std::size_t>(index) * kSplit;
-  const int n = std::min(kSplit, state.n_keys - static_cast<int>(first));
+  const int skipped = std::max(0, state.first_key - static_cast<int>(first));
+  const int n = std::min(kSplit, state.n_keys - static_cast<int>(first)) - skipped;
   float s[kSplit];
   dot_keys(state.q.data(), &cache.keys[first * cache.head_dim], cache.head_dim, s);
   SplitWeights weights;
-  weigh_keys(s, state.q_scale, &cache.key_scales[first], &cache.value_scales[first], n, c, limit, weights);
+  weigh_keys(s + skipped, state.q_scale, &cache.key_scales[first + skipped], &cache.value_scales[first + skipped], n, c,
+             limit, weights);
   float* a = state.partial.data();
-  weigh_values(weights.u, &cache.values[first * cache.head_dim], n, cache.head_dim, a);
+  weigh_values(weights.u, &cache.values[(first + skipped) * cache.head_dim], n, cache.head_dim, a);
 
   if (state.empty) {
     state.empty = false;
@@ -159,11 +162,13 @@ NIBBLE_VECTORIZED void attend_integer(const HeadCache& cache, int index, float c
 
 NIBBLE_VECTORIZED void attend_float(const HeadCache& cache, int index, float scale, HeadState& state) {
   const std::size_t first = static_cast<std::size_t>(index) * kSplit;
-  const int n = std::min(kSplit, state.n_keys - static_cast<int>(first));
+  const int skipped = std::max(0, state.first_key - static_cast<int>(first));
+  const int n = std::min(kSplit, state.n_keys - static_cast<int>(first)) - skipped;
   float s[kSplit];
   dot_keys(state.q.data(), &cache.keys[first * cache.head_dim], cache.head_dim, s);
-  float largest = s[0];
-  for (int j = 1; j < n; ++j) largest = std::max(largest, s[j]);
+  const float* seen = s + skipped;
+  float largest = seen[0];
+  for (int j = 1; j < n; ++j) largest = std::max(largest, seen[j]);
   const double max = static_cast<double>(largest) * scale;
   if (state.empty) {
     state.empty = false;
@@ -174,14 +179,14 @@ NIBBLE_VECTORIZED void attend_float(const HeadCache& cache, int index, float sca
   const double rescale = exp_double(state.max - new_max);
   float p[kSplit];
   double weights[kSplit];
-  for (int j = 0; j < kSplit; ++j) weights[j] = exp_double(static_cast<double>(s[j]) * scale - new_max);
+  for (int j = 0; j < n; ++j) weights[j] = exp_double(static_cast<double>(seen[j]) * scale - new_max);
   double sum = 0;
   for (int j = 0; j < n; ++j) {
     p[j] = static_cast<float>(weights[j]);
     sum += weights[j];
   }
   float* a = state.partial.data();
-  weigh_values(p, &cache.values[first * cache.head_dim], n, cache.head_dim, a);
+  weigh_values(p, &cache.values[(first + skipped) * cache.head_dim], n, cache.head_dim, a);
   for (int i = 0; i < cache.head_dim; ++i) state.sums[i] = state.sums[i] * rescale + a[i];
   state.sum = state.sum * rescale + sum;
   state.max = new_max;

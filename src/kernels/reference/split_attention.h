@@ -31,7 +31,8 @@ struct HeadState {
   std::vector<float> q;        // [head_dim]
   std::vector<float> partial;  // [head_dim], of the split at hand
   float q_scale = 0;
-  int n_keys = 0;  // sees positions 0 .. n_keys - 1
+  int first_key = 0;  // sees positions first_key .. n_keys - 1
+  int n_keys = 0;
   // Integer attention: base 2, exact powers of two.
   bool empty = true;
   int m = 0;
@@ -43,7 +44,7 @@ struct HeadState {
   std::vector<double> sums;  // [head_dim]
 };
 
-// Adds split `index` to the state. c and limit are oracle::ScoreScale.
+// Adds what the query sees of split `index`, a key at least, to the state. c and limit are oracle::ScoreScale.
 void attend_integer(const HeadCache& cache, int index, float c, float limit, HeadState& state);
 void attend_float(const HeadCache& cache, int index, float scale, HeadState& state);
 
