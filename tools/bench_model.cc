@@ -46,6 +46,7 @@ model::Config config_of(const Flags& flags) {
   c.n_heads = 32;
   c.n_kv_heads = 8;
   c.head_dim = c.d_model / c.n_heads;
+  c.score_width = c.head_dim;
   c.vocab_size = 128256;
   c.context_length = 131072;
   c.rms_norm_eps = 1e-5F;

@@ -22,7 +22,7 @@ import llama_cpp
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MODELS = ("llama", "qwen2", "linear", "yarn")
+MODELS = ("llama", "qwen2", "qwen3", "gemma3", "gemma3_wide", "linear", "yarn")
 LENGTHS = (28, 8)  # tokens of the sequences
 VOCABULARY = 260
 

@@ -2,7 +2,7 @@
 // two layers of the shape of Llama 3 8B, whose width and height a GPU is held to (scripts/gpu_check.sh), or one with
 // the keys and input scales of the contracts nc1-f16 and w4a4.
 //
-// usage: write_tiny_model llama|qwen2|linear|yarn|llama-8b|muser OUT.gguf
+// usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser OUT.gguf
 #include <fmt/format.h>
 
 #include <string>
@@ -16,6 +16,11 @@ namespace {
 void linear_scaling(GgufWriter& w) {
   w.add_string("llama.rope.scaling.type", "linear");
   w.add_f32("llama.rope.scaling.factor", 4);
+}
+
+void gemma3_scaling(GgufWriter& w) {  // of the layers without a window
+  w.add_string("gemma3.rope.scaling.type", "linear");
+  w.add_f32("gemma3.rope.scaling.factor", 8);
 }
 
 void yarn_scaling(GgufWriter& w) {
@@ -32,6 +37,24 @@ Status write(const std::string& name, const std::string& path) {
     return write_tiny_model_to({.architecture = "qwen2", .d_ff = 208, .n_heads = 5, .head_dim = 16, .own_head = true},
                                path);  // llama.cpp wants n_heads * head_dim = d_model of this family
   }
+  if (name == "qwen3") {
+    return write_tiny_model_to({.architecture = "qwen3", .n_heads = 4, .n_kv_heads = 2, .head_dim = 64}, path);
+  }
+  if (name == "gemma3") {  // a window shorter than the sequences, and a layer without one
+    return write_tiny_model_to(
+        {.architecture = "gemma3", .n_layers = 6, .seed = 4, .own_head = true, .window = 8, .metadata = gemma3_scaling},
+        path);
+  }
+  if (name == "gemma3_wide") {  // so many layers scale their scores by another width
+    return write_tiny_model_to({.architecture = "gemma3",
+                                .n_layers = 62,
+                                .d_model = 96,
+                                .head_dim = 16,
+                                .seed = 5,
+                                .own_head = true,
+                                .window = 8},
+                               path);
+  }
   if (name == "linear") return write_tiny_model_to({.seed = 2, .metadata = linear_scaling}, path);
   if (name == "yarn") return write_tiny_model_to({.seed = 3, .metadata = yarn_scaling}, path);
   if (name == "llama-8b") {  // K = 4096 and 14336
@@ -46,8 +69,9 @@ Status write(const std::string& name, const std::string& path) {
                                path);
   }
   if (name == "muser") return write_tiny_model_to({.muser_keys = true, .input_scales = true, .own_head = true}, path);
-  return Error{
-      .message = "there is no such model", .found = name, .expected = "llama, qwen2, linear, yarn, llama-8b or muser"};
+  return Error{.message = "there is no such model",
+               .found = name,
+               .expected = "llama, qwen2, qwen3, gemma3, gemma3_wide, linear, yarn, llama-8b or muser"};
 }
 
 }  // namespace
@@ -55,7 +79,8 @@ Status write(const std::string& name, const std::string& path) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    fmt::print(stderr, "usage: write_tiny_model llama|qwen2|linear|yarn|llama-8b|muser OUT.gguf\n");
+    fmt::print(stderr,
+               "usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser OUT.gguf\n");
     return 2;
   }
   const nibble::Status status = nibble::testing::write(argv[1], argv[2]);

@@ -3,7 +3,7 @@
 namespace nibble::model {
 namespace {
 
-constexpr const Architecture* kArchitectures[] = {&kArchLlama, &kArchQwen2};
+constexpr const Architecture* kArchitectures[] = {&kArchLlama, &kArchQwen2, &kArchQwen3, &kArchGemma3};
 
 }  // namespace
 

@@ -8,12 +8,22 @@
 namespace nibble::model {
 
 enum class Presence { kNever, kOptional, kRequired };
+enum class Gate { kSilu, kGelu };
 
 struct Architecture {
   std::string_view name;                    // general.architecture
   bool rope_interleaved = false;            // pairs (2i, 2i+1), otherwise (i, i + rotary_dim / 2)
   Presence qkv_bias = Presence::kNever;     // attn_{q,k,v}.bias
   Presence output_bias = Presence::kNever;  // attn_output.bias
+  bool qk_norm = false;                     // attn_{q,k}_norm: every head of q and k has a norm before rope
+  bool post_norms = false;                  // post_{attention,ffw}_norm: of a block's output, before it is added
+  bool scales_embeddings = false;           // by sqrt(d_model)
+  Gate gate = Gate::kSilu;
+  // Of every `window_period` layers all but the last see attention.sliding_window positions only, and have a rope of
+  // their own, of this base and without scaling. 0: the family has no windows.
+  int window_period = 0;
+  double window_freq_base = 0;
+  int n_layers_scaled_by_width = 0;  // a model of so many layers scales scores by 1 / sqrt(d_model / n_heads)
   // Keys under "<name>." that nibble has no arithmetic for: a value other than 0/false is refused.
   std::span<const std::string_view> refused_keys = {};
 };
@@ -23,5 +33,7 @@ std::span<const Architecture* const> architectures();
 
 extern const Architecture kArchLlama;
 extern const Architecture kArchQwen2;
+extern const Architecture kArchQwen3;
+extern const Architecture kArchGemma3;
 
 }  // namespace nibble::model

@@ -138,6 +138,21 @@ Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const C
   return rope;
 }
 
+// The key of the pattern is younger than the family, whose converters leave it out.
+Status read_window(const Reader& reader, Config& config) {
+  const Architecture& family = *config.architecture;
+  if (family.window_period == 0) return ok_status();
+  NIBBLE_ASSIGN(config.window, reader.dimension_or("attention.sliding_window", 0));
+  NIBBLE_ASSIGN(config.window_period, reader.dimension_or("attention.sliding_window_pattern", family.window_period));
+  config.window_rope.rotary_dim = config.rope.rotary_dim;
+  NIBBLE_ASSIGN(config.window_rope.freq_base, reader.number_or("rope.freq_base_swa", family.window_freq_base));
+  if (config.window_rope.freq_base <= 1) {
+    return reader.refuse("rope.freq_base_swa", fmt::format("{}", config.window_rope.freq_base), "above 1",
+                         "bad rotary base");
+  }
+  return ok_status();
+}
+
 Status check_heads(const Reader& reader, const Config& c, int value_length) {
   if (c.n_heads % c.n_kv_heads != 0) {
     return reader.refuse("attention.head_count", fmt::format("{}", c.n_heads),
@@ -185,7 +200,9 @@ Result<Config> read_config(const GgufFile& file) {
   if (!(c.rms_norm_eps > 0) || c.rms_norm_eps > 1) {
     return reader.refuse("attention.layer_norm_rms_epsilon", fmt::format("{}", eps), "in (0, 1]", "bad epsilon");
   }
+  c.score_width = c.n_layers == c.architecture->n_layers_scaled_by_width ? c.d_model / c.n_heads : c.head_dim;
   NIBBLE_ASSIGN(c.rope, read_rope(file, reader, c));
+  NIBBLE_TRY(read_window(reader, c));
 
   NIBBLE_ASSIGN(const TensorView embedding, file.require_tensor("token_embd.weight"));
   if (embedding.shape.rank() != 2 || embedding.rows() > kMaxDimension) {

@@ -17,6 +17,8 @@ std::uint64_t extent(int n) {
 void add_layer(std::vector<TensorSpec>& specs, const Config& c, int index) {
   const std::string p = fmt::format("blk.{}.", index);
   const Architecture& family = *c.architecture;
+  const Presence qk_norm = family.qk_norm ? Presence::kRequired : Presence::kNever;
+  const Presence post_norms = family.post_norms ? Presence::kRequired : Presence::kNever;
   const std::uint64_t d_model = extent(c.d_model);
   const std::uint64_t d_ff = extent(c.d_ff);
   const std::uint64_t q_dim = extent(c.n_heads) * extent(c.head_dim);
@@ -28,12 +30,16 @@ void add_layer(std::vector<TensorSpec>& specs, const Config& c, int index) {
   specs.push_back({p + "attn_q.bias", {q_dim}, family.qkv_bias});
   specs.push_back({p + "attn_k.bias", {kv_dim}, family.qkv_bias});
   specs.push_back({p + "attn_v.bias", {kv_dim}, family.qkv_bias});
+  specs.push_back({p + "attn_q_norm.weight", {extent(c.head_dim)}, qk_norm});
+  specs.push_back({p + "attn_k_norm.weight", {extent(c.head_dim)}, qk_norm});
   specs.push_back({p + "attn_output.weight", {q_dim, d_model}});
   specs.push_back({p + "attn_output.bias", {d_model}, family.output_bias});
+  specs.push_back({p + "post_attention_norm.weight", {d_model}, post_norms});
   specs.push_back({p + "ffn_norm.weight", {d_model}});
   specs.push_back({p + "ffn_gate.weight", {d_model, d_ff}});
   specs.push_back({p + "ffn_up.weight", {d_model, d_ff}});
   specs.push_back({p + "ffn_down.weight", {d_ff, d_model}});
+  specs.push_back({p + "post_ffw_norm.weight", {d_model}, post_norms});
 }
 
 // Companions belong to a weight; the checkpoint refuses those without one.

@@ -55,10 +55,22 @@ Transformer::Transformer(const Config& config, const Weights& weights, kernels::
       activations_(config, backend, max_rows),
       rope_(backend.make_rope_table(make_rope_table(config.rope, n_positions), config.rope.rotary_dim,
                                     config.architecture->rope_interleaved)),
+      window_rope_(config.window == 0
+                       ? nullptr
+                       : backend.make_rope_table(make_rope_table(config.window_rope, n_positions),
+                                                 config.window_rope.rotary_dim, config.architecture->rope_interleaved)),
       attention_shape_{.n_heads = config.n_heads,
                        .n_kv_heads = config.n_kv_heads,
                        .head_dim = config.head_dim,
-                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))} {}
+                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.score_width)))} {}
+
+void Transformer::embed(std::span<const std::int32_t> tokens) {
+  float* x = activations_.residual->data();
+  backend_.embed(*weights_.embedding, tokens, x);
+  if (!config_.architecture->scales_embeddings) return;
+  backend_.scale(x, static_cast<float>(std::sqrt(static_cast<double>(config_.d_model))),
+                 tokens.size() * config_.d_model);
+}
 
 // The output of a block waits in a.projected and is added to the residual by the norm that follows it.
 void Transformer::attention_block(const LayerWeights& layer, int index, std::span<const kernels::TokenRow> rows) {
@@ -72,9 +84,24 @@ void Transformer::attention_block(const LayerWeights& layer, int index, std::spa
                                      {layer.k.get(), data_or_null(layer.k_bias), a.k->data()},
                                      {layer.v.get(), data_or_null(layer.v_bias), a.v->data()}};
   backend_.linears(*a.from_model, qkv);
-  backend_.rope_attention_input(a.q->data(), a.k->data(), a.v->data(), rows, index, *rope_, attention_shape_,
-                                a.attention->data(), *a.from_attention);
+  if (layer.q_norm) {
+    backend_.rms_norm(a.q->data(), layer.q_norm->data(), n_rows * c.n_heads, c.head_dim, c.rms_norm_eps, a.q->data());
+    backend_.rms_norm(a.k->data(), layer.k_norm->data(), n_rows * c.n_kv_heads, c.head_dim, c.rms_norm_eps,
+                      a.k->data());
+  }
+  kernels::AttentionShape shape = attention_shape_;
+  if (c.has_window(index)) shape.window = c.window;
+  backend_.rope_attention_input(a.q->data(), a.k->data(), a.v->data(), rows, index,
+                                c.has_window(index) ? *window_rope_ : *rope_, shape, a.attention->data(),
+                                *a.from_attention);
   backend_.linear(*a.from_attention, *layer.attn_output, data_or_null(layer.attn_output_bias), a.projected->data());
+  norm_projected(layer.post_attention_norm.get(), n_rows);
+}
+
+// The norm that some families have between a block and its addition to the residual.
+void Transformer::norm_projected(const kernels::Buffer* weight, int n_rows) {
+  float* x = activations_.projected->data();
+  if (weight) backend_.rms_norm(x, weight->data(), n_rows, config_.d_model, config_.rms_norm_eps, x);
 }
 
 void Transformer::feed_forward_block(const LayerWeights& layer, int n_rows) {
@@ -85,8 +112,13 @@ void Transformer::feed_forward_block(const LayerWeights& layer, int n_rows) {
   const kernels::LinearCall gate_up[] = {{layer.gate.get(), nullptr, a.gate->data()},
                                          {layer.up.get(), nullptr, a.up->data()}};
   backend_.linears(*a.from_model, gate_up);
-  backend_.silu_mul_input(a.gate->data(), a.up->data(), n_rows, c.d_ff, a.gate->data(), *a.from_ff);
+  if (c.architecture->gate == Gate::kGelu) {
+    backend_.gelu_mul_input(a.gate->data(), a.up->data(), n_rows, c.d_ff, a.gate->data(), *a.from_ff);
+  } else {
+    backend_.silu_mul_input(a.gate->data(), a.up->data(), n_rows, c.d_ff, a.gate->data(), *a.from_ff);
+  }
   backend_.linear(*a.from_ff, *layer.down, nullptr, a.projected->data());
+  norm_projected(layer.post_ffw_norm.get(), n_rows);
 }
 
 // Makes the logits of up to kLogitRows rows in a.logits.
@@ -133,7 +165,7 @@ Status Transformer::forward(const Batch& batch, std::span<float> logits) {
   activations_.to_logits->first_flag = n_rows;
   std::span<const std::int32_t> head_rows = take_group();
   backend_.begin_step(n_rows + static_cast<int>(head_rows.size()));
-  backend_.embed(*weights_.embedding, batch.tokens, activations_.residual->data());
+  embed(batch.tokens);
   for (int i = 0; i < config_.n_layers; ++i) {
     attention_block(weights_.layers[i], i, batch.rows);
     feed_forward_block(weights_.layers[i], n_rows);

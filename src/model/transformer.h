@@ -53,7 +53,9 @@ class Transformer {
   int max_rows() const { return activations_.max_rows; }
 
  private:
+  void embed(std::span<const std::int32_t> tokens);
   void attention_block(const LayerWeights& layer, int index, std::span<const kernels::TokenRow> rows);
+  void norm_projected(const kernels::Buffer* weight, int n_rows);
   void feed_forward_block(const LayerWeights& layer, int n_rows);
   void head(std::span<const std::int32_t> rows);
   Status check_flags(std::span<const std::uint8_t> flags, const Batch& batch,
@@ -64,6 +66,7 @@ class Transformer {
   kernels::Backend& backend_;
   Activations activations_;
   std::unique_ptr<kernels::RopeTable> rope_;
+  std::unique_ptr<kernels::RopeTable> window_rope_;  // of the layers with a window; null without
   kernels::AttentionShape attention_shape_;
 };
 

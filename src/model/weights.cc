@@ -137,12 +137,20 @@ Result<LayerWeights> load_layer(Loader& loader, const Config& c, int index) {
   NIBBLE_ASSIGN(w.q_bias, loader.bias(p + "attn_q.bias", family.qkv_bias));
   NIBBLE_ASSIGN(w.k_bias, loader.bias(p + "attn_k.bias", family.qkv_bias));
   NIBBLE_ASSIGN(w.v_bias, loader.bias(p + "attn_v.bias", family.qkv_bias));
+  if (family.qk_norm) {
+    NIBBLE_ASSIGN(w.q_norm, loader.vector(p + "attn_q_norm.weight"));
+    NIBBLE_ASSIGN(w.k_norm, loader.vector(p + "attn_k_norm.weight"));
+  }
   NIBBLE_ASSIGN(w.attn_output, loader.linear(p + "attn_output.weight"));
   NIBBLE_ASSIGN(w.attn_output_bias, loader.bias(p + "attn_output.bias", family.output_bias));
   NIBBLE_ASSIGN(w.ffn_norm, loader.vector(p + "ffn_norm.weight"));
   NIBBLE_ASSIGN(w.gate, loader.linear(p + "ffn_gate.weight"));
   NIBBLE_ASSIGN(w.up, loader.linear(p + "ffn_up.weight"));
   NIBBLE_ASSIGN(w.down, loader.linear(p + "ffn_down.weight"));
+  if (family.post_norms) {
+    NIBBLE_ASSIGN(w.post_attention_norm, loader.vector(p + "post_attention_norm.weight"));
+    NIBBLE_ASSIGN(w.post_ffw_norm, loader.vector(p + "post_ffw_norm.weight"));
+  }
   return w;
 }
 

@@ -15,11 +15,14 @@ struct LayerWeights {
   std::unique_ptr<kernels::Buffer> attn_norm;  // [d_model]
   std::unique_ptr<kernels::Linear> q, k, v;    // [n_heads | n_kv_heads * head_dim, d_model]
   std::unique_ptr<kernels::Buffer> q_bias, k_bias, v_bias;
-  std::unique_ptr<kernels::Linear> attn_output;  // [d_model, n_heads * head_dim]
+  std::unique_ptr<kernels::Buffer> q_norm, k_norm;  // [head_dim]
+  std::unique_ptr<kernels::Linear> attn_output;     // [d_model, n_heads * head_dim]
   std::unique_ptr<kernels::Buffer> attn_output_bias;
-  std::unique_ptr<kernels::Buffer> ffn_norm;  // [d_model]
-  std::unique_ptr<kernels::Linear> gate, up;  // [d_ff, d_model]
-  std::unique_ptr<kernels::Linear> down;      // [d_model, d_ff]
+  std::unique_ptr<kernels::Buffer> post_attention_norm;  // [d_model]
+  std::unique_ptr<kernels::Buffer> ffn_norm;             // [d_model]
+  std::unique_ptr<kernels::Linear> gate, up;             // [d_ff, d_model]
+  std::unique_ptr<kernels::Linear> down;                 // [d_model, d_ff]
+  std::unique_ptr<kernels::Buffer> post_ffw_norm;        // [d_model]
 };
 
 struct Weights {

@@ -58,9 +58,20 @@ std::vector<TinySpec> specs() {
        .n_heads = 4,
        .head_dim = 64,
        .muser_keys = true},
-      {.muser_keys = true, .input_scales = true, .metadata = [](GgufWriter& w) {
-         w.add_string(kContractKey, "w4a4");
-       }}};
+      {.muser_keys = true, .input_scales = true, .metadata = [](GgufWriter& w) { w.add_string(kContractKey, "w4a4"); }},
+      {.architecture = "qwen3", .d_model = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .own_head = true},
+      // Windows of one position, of the prompt's chunk, and beyond a split of keys; the first has no other layers.
+      {.architecture = "gemma3", .window = 1},
+      {.architecture = "gemma3", .n_layers = 3, .d_ff = 288, .n_kv_heads = 3, .window = 64, .window_pattern = 2},
+      {.architecture = "gemma3",
+       .n_layers = 3,
+       .d_model = 256,
+       .d_ff = 512,
+       .n_heads = 2,
+       .head_dim = 256,
+       .lane = Lane::kKquant,
+       .window = 129,
+       .window_pattern = 3}};
 }
 
 class Equality : public ::testing::TestWithParam<int> {
@@ -119,7 +130,7 @@ TEST(Contracts, AreKeptApart) {
   EXPECT_EQ(digests.size(), 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, 7));
+INSTANTIATE_TEST_SUITE_P(Families, Equality, ::testing::Range(0, static_cast<int>(specs().size())));
 
 }  // namespace
 }  // namespace nibble::engine

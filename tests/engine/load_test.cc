@@ -25,8 +25,8 @@ std::unique_ptr<LoadedModel> accepted(const TinySpec& spec) {
   return loaded.ok() ? std::move(*loaded) : nullptr;
 }
 
-TEST(Load, BothFamiliesWithTiedAndOwnHead) {
-  for (const char* architecture : {"llama", "qwen2"}) {
+TEST(Load, EveryFamilyWithTiedAndOwnHead) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma3"}) {
     for (const bool own_head : {false, true}) {
       const auto loaded = accepted({.architecture = architecture, .own_head = own_head});
       ASSERT_NE(loaded, nullptr);
@@ -40,7 +40,7 @@ TEST(Load, UnknownFamilyNamesTheKnownOnes) {
   const Error error = refused({.architecture = "mamba"});
   EXPECT_EQ(error.key, "general.architecture");
   EXPECT_EQ(error.found, "mamba");
-  EXPECT_EQ(error.expected, "llama, qwen2");
+  EXPECT_EQ(error.expected, "llama, qwen2, qwen3, gemma3");
 }
 
 TEST(Load, MissingTensorsAreNamed) {
@@ -50,6 +50,32 @@ TEST(Load, MissingTensorsAreNamed) {
     EXPECT_EQ(error.tensor, name) << error.to_string();
     EXPECT_FALSE(error.file.empty());
   }
+}
+
+TEST(Load, EachFamilyAsksForItsOwnNorms) {
+  for (const char* name : {"blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight", "blk.0.post_attention_norm.weight",
+                           "blk.1.post_ffw_norm.weight"}) {
+    EXPECT_EQ(refused({.architecture = "gemma3", .skip_tensor = name}).tensor, name);
+  }
+  EXPECT_EQ(refused({.architecture = "qwen3", .extra_tensor = "blk.0.post_ffw_norm.weight"}).tensor,
+            "blk.0.post_ffw_norm.weight");
+}
+
+TEST(Load, GemmaHasWindowsAndNoSoftCaps) {
+  const auto loaded = accepted({.architecture = "gemma3", .n_layers = 7, .window = 24});
+  ASSERT_NE(loaded, nullptr);
+  const model::Config& c = loaded->model->config;
+  for (int layer = 0; layer < 7; ++layer) EXPECT_EQ(c.has_window(layer), layer != 5);
+  EXPECT_EQ(c.window_rope.freq_base, 10000);
+  EXPECT_FALSE(accepted({.architecture = "gemma3"})->model->config.has_window(0));
+  const auto with = [](const char* key, float value) {
+    return TinySpec{.architecture = "gemma3", .metadata = [=](GgufWriter& w) { w.add_f32(key, value); }};
+  };
+  for (const char* key : {"gemma3.attn_logit_softcapping", "gemma3.final_logit_softcapping"}) {
+    EXPECT_EQ(refused(with(key, 30)).key, key);
+    EXPECT_NE(accepted(with(key, 0)), nullptr);
+  }
+  EXPECT_EQ(refused(with("gemma3.rope.freq_base_swa", 0)).key, "gemma3.rope.freq_base_swa");
 }
 
 TEST(Load, ATensorWithoutAPlaceIsRefused) {

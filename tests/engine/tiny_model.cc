@@ -180,6 +180,8 @@ void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::strin
   w.add_strings("tokenizer.ggml.merges", std::vector<std::string_view>{"t h", "th e"});
   w.add_u32("tokenizer.ggml.eos_token_id", 257);
   if (!s.chat_template.empty()) w.add_string("tokenizer.chat_template", s.chat_template);
+  if (s.window != 0) w.add_u32(key("attention.sliding_window"), s.window);
+  if (s.window_pattern != 0) w.add_u32(key("attention.sliding_window_pattern"), s.window_pattern);
   if (s.metadata) s.metadata(w);
 }
 
@@ -217,6 +219,8 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
   } else {
     b.f16("token_embd.weight", s.d_model, vocab, 0.5F);
   }
+  const bool is_gemma3 = s.architecture == "gemma3";
+  const bool has_qk_norm = is_gemma3 || s.architecture == "qwen3";
   for (std::uint32_t i = 0; i < s.n_layers; ++i) {
     const std::string p = fmt::format("blk.{}.", i);
     b.f32(p + "attn_norm.weight", s.d_model, s.norm_weight, 0.1F);
@@ -228,11 +232,15 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
       b.f32(p + "attn_k.bias", kv_dim, 0, 3.0F);
       b.f32(p + "attn_v.bias", kv_dim, 0, 0.1F);
     }
+    if (has_qk_norm) b.f32(p + "attn_q_norm.weight", s.head_dim, s.norm_weight, 0.1F);
+    if (has_qk_norm) b.f32(p + "attn_k_norm.weight", s.head_dim, s.norm_weight, 0.1F);
     b.linear(p + "attn_output.weight", q_dim, s.d_model);
+    if (is_gemma3) b.f32(p + "post_attention_norm.weight", s.d_model, s.norm_weight, 0.1F);
     b.f32(p + "ffn_norm.weight", s.d_model, s.norm_weight, 0.1F);
     b.linear(p + "ffn_gate.weight", s.d_model, s.d_ff);
     b.linear(p + "ffn_up.weight", s.d_model, s.d_ff);
     b.linear(p + "ffn_down.weight", s.d_ff, s.d_model);
+    if (is_gemma3) b.f32(p + "post_ffw_norm.weight", s.d_model, s.norm_weight, 0.1F);
   }
   b.f32("output_norm.weight", s.d_model, s.norm_weight, 0.1F);
   if (s.own_head) b.linear("output.weight", s.d_model, vocab);

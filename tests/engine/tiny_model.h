@@ -23,14 +23,16 @@ struct TinySpec {
   std::uint32_t head_dim = 48;
   std::uint32_t context_length = 512;
   std::uint64_t seed = 1;
-  Lane lane = Lane::kNvfp4;       // kKquant: every block-quantized type in turn; kMixed: every other matrix
-  bool muser_keys = false;        // those of the first lane instead of nibble.contract: nc1-f16
-  bool input_scales = false;      // of every NVFP4 weight, as w4a4 wants them
-  bool own_head = false;          // an NVFP4 output.weight
-  float norm_weight = 1.0F;       // of every norm; infinity makes activations non-finite
-  std::uint32_t vocab_extra = 0;  // rows of the embedding table beyond the vocabulary
-  std::string skip_tensor = {};   // left out
-  std::string extra_tensor = {};  // a tensor of no use, added
+  Lane lane = Lane::kNvfp4;          // kKquant: every block-quantized type in turn; kMixed: every other matrix
+  bool muser_keys = false;           // those of the first lane instead of nibble.contract: nc1-f16
+  bool input_scales = false;         // of every NVFP4 weight, as w4a4 wants them
+  bool own_head = false;             // an NVFP4 output.weight
+  float norm_weight = 1.0F;          // of every norm; infinity makes activations non-finite
+  std::uint32_t vocab_extra = 0;     // rows of the embedding table beyond the vocabulary
+  std::uint32_t window = 0;          // positions that a layer with a window sees; 0: no such key
+  std::uint32_t window_pattern = 0;  // of so many layers all but the last have it; 0: no such key
+  std::string skip_tensor = {};      // left out
+  std::string extra_tensor = {};     // a tensor of no use, added
   std::string chat_template =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares nibble's float oracle with llama.cpp on small random models of awkward sizes: K = 80, three heads over one KV
-head, biases, an NVFP4 head, linear and YaRN scaling of positions.
+head, biases, norms of heads, sliding windows, an NVFP4 head, linear and YaRN scaling of positions.
 
 usage: llama_cpp_tiny_reference.py BUILD_FOLDER [GOLDEN.json]
 
@@ -21,6 +21,8 @@ except ImportError:
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden/tiny_llama_cpp.json"
 MAX_MEAN_KL = 1e-9  # nats
+# llama.cpp takes GELU from a table over f16, which adds up over 62 layers.
+MAX_MEAN_KL_OF = {"gemma3": 1e-7, "gemma3_wide": 1e-6}
 
 
 def nibble_logits(build, name, sequences):
@@ -48,7 +50,7 @@ def check(build, name, golden):
     kl, same = mean_kl(expected, found), float((expected.argmax(-1) == found.argmax(-1)).mean())
     control = mean_kl(expected, np.roll(found, 1, axis=0))  # the neighbour's logits must not pass
     print(f"{name}: {len(found)} positions, mean KL {kl:.2e} nats (control: {control:.2e}), top-1 {100 * same:.1f} %")
-    return kl < MAX_MEAN_KL and same == 1 and control > 1e-3
+    return kl < MAX_MEAN_KL_OF.get(name, MAX_MEAN_KL) and same == 1 and control > 1e-3
 
 
 def main():

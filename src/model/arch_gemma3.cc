@@ -1,0 +1,26 @@
+// Gemma 3, text: scaled embeddings, norms before and after each block and of every head of q and k, GELU gates, and
+// five layers with a sliding window for one without. GGUF stores its norm weights with the family's 1 added.
+#include "model/architecture.h"
+
+namespace nibble::model {
+namespace {
+
+constexpr std::string_view kRefused[] = {"expert_count", "attention.scale", "attn_logit_softcapping",
+                                         "final_logit_softcapping"};
+
+}  // namespace
+
+const Architecture kArchGemma3 = {
+    .name = "gemma3",
+    .rope_interleaved = false,
+    .qk_norm = true,
+    .post_norms = true,
+    .scales_embeddings = true,
+    .gate = Gate::kGelu,
+    .window_period = 6,
+    .window_freq_base = 10000,
+    .n_layers_scaled_by_width = 62,
+    .refused_keys = kRefused,
+};
+
+}  // namespace nibble::model
