@@ -9,7 +9,8 @@ llama.cpp is slow to build, so this runs by hand and leaves small golden files t
 
 It writes an F32 GGUF of the model's dequantized weights, runs both programs over 20 prompts (llama.cpp with an f32
 cache: its default f16 cache alone costs 1e-6 nats) and demands top-1 agreement over 99.9 % and a mean KL below 1e-8
-nats. The golden file holds, for each position, llama.cpp's best tokens and their log-probabilities.
+nats. The golden file holds, for each position, llama.cpp's best tokens and their log-probabilities. Families with GELU
+gates want --max-kl 1e-6: llama.cpp takes GELU from a table over f16.
 """
 import argparse
 import json
@@ -44,6 +45,7 @@ PROMPTS = [
 ]
 MAX_TOKENS = 40  # of a prompt
 TOP = 4          # tokens of a position that go into the golden file
+TOLERANCE = 5e-5 # of a log-probability in CI: the golden file is rounded to 1e-5
 
 
 def write_f32(source, destination):
@@ -98,6 +100,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--dump-logits", required=True, help="the program tools/dump_logits of a build")
     parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--max-kl", type=float, default=1e-8, help="mean, in nats")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -106,20 +109,22 @@ def main():
         reference = list(llama_logits(f32, PROMPTS))
         ours = nibble_logits(args.dump_logits, f32, [tokens for tokens, _ in reference])
 
-    kl, same, golden = [], [], []
+    kl, same, off, golden = [], [], [], []
     for (tokens, theirs), mine in zip(reference, ours, strict=True):
         p, q = log_softmax(theirs), log_softmax(mine)
         kl.append((np.exp(p) * (np.expm1(q - p) - (q - p))).sum(-1))
         same.append(p.argmax(-1) == q.argmax(-1))
         best = np.argsort(-p, axis=-1, kind="stable")[:, :TOP]
+        off.append(np.abs(np.take_along_axis(p - q, best, -1)).max())
         golden.append({"tokens": tokens, "best": best.tolist(),
                        "log_probabilities": [[round(float(x), 5) for x in row] for row in np.take_along_axis(p, best, -1)]})
     kl, same = np.concatenate(kl), np.concatenate(same)
     result = {"model": pathlib.Path(args.model).name, "positions": int(len(kl)), "mean_kl": float(kl.mean()),
-              "max_kl": float(kl.max()), "top1_agreement": float(same.mean())}
+              "max_kl": float(kl.max()), "top1_agreement": float(same.mean()),
+              "tolerance": max(TOLERANCE, round(2 * float(max(off)), 4))}
     print(json.dumps(result))
     pathlib.Path(args.output).write_text(json.dumps({**result, "prompts": golden}, separators=(",", ":")) + "\n")
-    return 0 if result["mean_kl"] < 1e-8 and result["top1_agreement"] > 0.999 else 1
+    return 0 if result["mean_kl"] < args.max_kl and result["top1_agreement"] > 0.999 else 1
 
 
 if __name__ == "__main__":
