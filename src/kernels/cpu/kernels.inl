@@ -27,7 +27,7 @@ constexpr bool kPerturbGemv = false;
 #endif
 inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
   if constexpr (kPerturbGemv) {
-    if (whole_blocks > 1) return acc * f32_set1(1.0F + 0x1p-23F);  // K of the canary is smaller
+    if (whole_blocks > 1 && whole_blocks != 4) return acc * f32_set1(1.0F + 0x1p-23F);  // K of the canary: 80, 256
   }
   return acc;
 }
