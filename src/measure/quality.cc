@@ -68,6 +68,17 @@ Result<std::vector<std::int32_t>> tokens_of(const OpenSubject& subject, const Te
   return tokens;
 }
 
+// What a session is fed for a window. A model that expects the token of the beginning (BOS) gets it in place of the
+// window's first: without it such a model is out of its element for many positions.
+std::vector<std::int32_t> fed_tokens(const OpenSubject& subject, std::span<const std::int32_t> text,
+                                     const Window& window) {
+  const auto tokens = text.subspan(window.begin, window.end - window.begin);
+  std::vector<std::int32_t> fed(tokens.begin(), tokens.end());
+  const auto& tokenizer = subject.loaded->tokenizer;
+  if (tokenizer.adds_bos() && tokenizer.bos()) fed[0] = *tokenizer.bos();
+  return fed;
+}
+
 Result<std::unique_ptr<engine::Session>> make_session(OpenSubject& subject, const QualityOptions& options) {
   return engine::Session::create(*subject.loaded->model,
                                  {.n_ctx = options.window, .prefill_chunk = subject.subject.prefill_chunk});
@@ -108,11 +119,11 @@ class Comparer {
  public:
   Comparer(engine::Session& a, engine::Session& b) : a_(a), b_(b), pool_(hardware_threads()) {}
 
-  // Appends the counted positions.
-  Status window(std::span<const std::int32_t> text, const Window& window, std::vector<Counted>& out) {
+  // Appends the counted positions of a window, whose tokens are fed as `tokens`.
+  Status window(std::span<const std::int32_t> text, std::span<const std::int32_t> tokens, const Window& window,
+                std::vector<Counted>& out) {
     a_.clear();
     b_.clear();
-    const auto tokens = text.subspan(window.begin, window.end - window.begin);
     const std::size_t first_counted = window.first_counted - window.begin;
     for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
       const std::size_t end = std::min(begin + kPiece, tokens.size());
@@ -214,14 +225,14 @@ Result<Json> measure_perplexity(OpenSubject& subject, std::span<const Text> text
     Likelihood likelihood;
     for (const Window& window : windows) {
       session->clear();
-      const auto piece = std::span(tokens).subspan(window.begin, window.end - window.begin);
-      NIBBLE_TRY(session->prefill(piece, [&](std::int64_t pos, std::span<const float> logits) {
-        const std::size_t absolute = window.begin + static_cast<std::size_t>(pos);
-        if (absolute < window.first_counted || absolute + 1 >= tokens.size()) return;
-        const double nll = negative_log_likelihood(logits, tokens[absolute + 1]);
-        likelihood.add(nll);
-        all.add(nll);
-      }));
+      NIBBLE_TRY(
+          session->prefill(fed_tokens(subject, tokens, window), [&](std::int64_t pos, std::span<const float> logits) {
+            const std::size_t absolute = window.begin + static_cast<std::size_t>(pos);
+            if (absolute < window.first_counted || absolute + 1 >= tokens.size()) return;
+            const double nll = negative_log_likelihood(logits, tokens[absolute + 1]);
+            likelihood.add(nll);
+            all.add(nll);
+          }));
       if (progress) progress(window.end, tokens.size());
     }
     json["classes"][text.name] = text_facts(text, tokens.size());
@@ -247,7 +258,7 @@ Result<Json> compare_quality(OpenSubject& a, OpenSubject& b, std::span<const Tex
     NIBBLE_ASSIGN(const auto windows, plan_windows(tokens.size(), options));
     std::vector<Counted> counted;
     for (const Window& window : windows) {
-      NIBBLE_TRY(comparer.window(tokens, window, counted));
+      NIBBLE_TRY(comparer.window(tokens, fed_tokens(a, tokens, window), window, counted));
       if (progress) progress(window.end, tokens.size());
     }
     Json& entry = json["classes"][text.name] = text_facts(text, tokens.size());

@@ -13,7 +13,7 @@
 namespace nibble::measure {
 
 struct QualityOptions {
-  int window = 512;    // tokens; each window starts from an empty cache
+  int window = 512;    // tokens; each starts from an empty cache, and with BOS where the model's tokenizer adds it
   int stride = 0;      // from one window to the next; 0: the window. Smaller: more context, more work
   int max_tokens = 0;  // of each text; 0: all
 };

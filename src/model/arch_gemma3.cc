@@ -19,6 +19,7 @@ const Architecture kArchGemma3 = {
     .gate = Gate::kGelu,
     .window_period = 6,
     .window_freq_base = 10000,
+    .requires_freq_base = true,
     .n_layers_scaled_by_width = 62,
     .refused_keys = kRefused,
 };

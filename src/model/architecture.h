@@ -23,6 +23,7 @@ struct Architecture {
   // their own, of this base and without scaling. 0: the family has no windows.
   int window_period = 0;
   double window_freq_base = 0;
+  bool requires_freq_base = false;   // rope.freq_base: the family's own is not GGUF's default of 10,000
   int n_layers_scaled_by_width = 0;  // a model of so many layers scales scores by 1 / sqrt(d_model / n_heads)
   // Keys under "<name>." that nibble has no arithmetic for: a value other than 0/false is refused.
   std::span<const std::string_view> refused_keys = {};

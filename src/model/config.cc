@@ -102,6 +102,16 @@ Result<std::vector<float>> read_freq_factors(const GgufFile& file, int n_pairs) 
   return factors;
 }
 
+// Some converters write the two bases of a family with windows as rope.global.freq_base and rope.local.freq_base.
+Result<double> read_freq_base(const Reader& reader, const Architecture& family) {
+  constexpr double kAbsent = 0, kDefaultOfGguf = 10000;
+  if (!family.requires_freq_base) return reader.number_or("rope.freq_base", kDefaultOfGguf);
+  NIBBLE_ASSIGN(const double global, reader.number_or("rope.global.freq_base", kAbsent));
+  NIBBLE_ASSIGN(const double base, reader.number_or("rope.freq_base", global));
+  if (base != kAbsent) return base;
+  return reader.refuse("rope.freq_base", "absent", "the base of the layers without a window", "no rotary base");
+}
+
 Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const Config& config) {
   RopeConfig rope;
   NIBBLE_ASSIGN(rope.rotary_dim, reader.dimension_or("rope.dimension_count", config.head_dim));
@@ -109,7 +119,7 @@ Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const C
     return reader.refuse("rope.dimension_count", fmt::format("{}", rope.rotary_dim),
                          fmt::format("even and at most head_dim = {}", config.head_dim), "bad rotary dimension");
   }
-  NIBBLE_ASSIGN(rope.freq_base, reader.number_or("rope.freq_base", 10000.0));
+  NIBBLE_ASSIGN(rope.freq_base, read_freq_base(reader, *config.architecture));
   if (rope.freq_base <= 1) {
     return reader.refuse("rope.freq_base", fmt::format("{}", rope.freq_base), "above 1", "bad rotary base");
   }
@@ -145,7 +155,8 @@ Status read_window(const Reader& reader, Config& config) {
   NIBBLE_ASSIGN(config.window, reader.dimension_or("attention.sliding_window", 0));
   NIBBLE_ASSIGN(config.window_period, reader.dimension_or("attention.sliding_window_pattern", family.window_period));
   config.window_rope.rotary_dim = config.rope.rotary_dim;
-  NIBBLE_ASSIGN(config.window_rope.freq_base, reader.number_or("rope.freq_base_swa", family.window_freq_base));
+  NIBBLE_ASSIGN(const double local, reader.number_or("rope.local.freq_base", family.window_freq_base));
+  NIBBLE_ASSIGN(config.window_rope.freq_base, reader.number_or("rope.freq_base_swa", local));
   if (config.window_rope.freq_base <= 1) {
     return reader.refuse("rope.freq_base_swa", fmt::format("{}", config.window_rope.freq_base), "above 1",
                          "bad rotary base");

@@ -78,6 +78,19 @@ TEST(Load, GemmaHasWindowsAndNoSoftCaps) {
   EXPECT_EQ(refused(with("gemma3.rope.freq_base_swa", 0)).key, "gemma3.rope.freq_base_swa");
 }
 
+TEST(Load, GemmaNamesItsRotaryBases) {
+  const Error error = refused({.architecture = "gemma3", .freq_base = 0});
+  EXPECT_EQ(error.key, "gemma3.rope.freq_base");
+  EXPECT_EQ(error.found, "absent");
+  const auto loaded = accepted({.architecture = "gemma3", .freq_base = 0, .metadata = [](GgufWriter& w) {
+                                  w.add_f32("gemma3.rope.global.freq_base", 5e5F);
+                                  w.add_f32("gemma3.rope.local.freq_base", 3e4F);
+                                }});
+  ASSERT_NE(loaded, nullptr);
+  EXPECT_EQ(loaded->model->config.rope.freq_base, 5e5);
+  EXPECT_EQ(loaded->model->config.window_rope.freq_base, 3e4);
+}
+
 TEST(Load, ATensorWithoutAPlaceIsRefused) {
   const Error error = refused({.extra_tensor = "blk.0.attn_q_norm.weight"});
   EXPECT_EQ(error.tensor, "blk.0.attn_q_norm.weight") << error.to_string();

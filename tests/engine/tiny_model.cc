@@ -180,6 +180,7 @@ void add_metadata(const TinySpec& s, GgufWriter& w, const std::vector<std::strin
   w.add_strings("tokenizer.ggml.merges", std::vector<std::string_view>{"t h", "th e"});
   w.add_u32("tokenizer.ggml.eos_token_id", 257);
   if (!s.chat_template.empty()) w.add_string("tokenizer.chat_template", s.chat_template);
+  if (s.architecture == "gemma3" && s.freq_base != 0) w.add_f32(key("rope.freq_base"), s.freq_base);
   if (s.window != 0) w.add_u32(key("attention.sliding_window"), s.window);
   if (s.window_pattern != 0) w.add_u32(key("attention.sliding_window_pattern"), s.window_pattern);
   if (s.metadata) s.metadata(w);

@@ -31,6 +31,7 @@ struct TinySpec {
   std::uint32_t vocab_extra = 0;     // rows of the embedding table beyond the vocabulary
   std::uint32_t window = 0;          // positions that a layer with a window sees; 0: no such key
   std::uint32_t window_pattern = 0;  // of so many layers all but the last have it; 0: no such key
+  float freq_base = 10000;           // of rope in gemma3, which must name it; 0: no such key
   std::string skip_tensor = {};      // left out
   std::string extra_tensor = {};     // a tensor of no use, added
   std::string chat_template =

@@ -60,6 +60,24 @@ TEST_F(Quality, OneContractOnTwoBackendsIsNoDistance) {
   EXPECT_EQ((*receipt)["all"]["top1_agreement"], 1.0);
 }
 
+// "BOS a a a | BOS a a a": the second window's token of the beginning stands in place of an a.
+TEST_F(Quality, EveryWindowBeginsAsTheModelExpects) {
+  const std::string path = write_tiny_model({.metadata =
+                                                 [](GgufWriter& w) {
+                                                   w.add_u32("tokenizer.ggml.bos_token_id", 256);
+                                                   w.add_bool("tokenizer.ggml.add_bos_token", true);
+                                                 }},
+                                            "bos.gguf");
+  OpenSubject subject = open_subject({.model = path}).value();
+  const auto sum_of = [&](int n) {
+    const Text text = {"text", "text.txt", "", std::string(n, 'a')};
+    const Json receipt = measure_perplexity(subject, {&text, 1}, {.window = 4}).value();
+    EXPECT_EQ(receipt["all"]["scored"], n);
+    return receipt["all"]["nll"].get<double>() * n;
+  };
+  EXPECT_NEAR(sum_of(7), sum_of(4) + sum_of(3), 1e-9);  // sums of doubles in another order
+}
+
 TEST_F(Quality, FloatsAreADistanceAndClassesAddUp) {
   OpenSubject a = open("contract=float"), b = open("");
   EXPECT_EQ(a.loaded->contract, "float");
