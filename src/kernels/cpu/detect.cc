@@ -118,7 +118,8 @@ std::span<const Isa> all_isas() {
 #endif
   static constexpr Isa kIsas[] = {
       // By name until these very kernels have run on tiles: an earlier form of them has (docs/kernels.md).
-      {"amx", "x86-64 with AVX-512 as below and AMX bf16 tiles, on a kernel that hands them out", kAmx, kHasAmx, true},
+      {"amx", "x86-64 with AVX-512 (F, BW, VL, DQ, VNNI) and AMX bf16 tiles, on a kernel that hands them out", kAmx,
+       kHasAmx, true},
       {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
       {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI", kAvxVnni, kHasAvxVnni},
       {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},
