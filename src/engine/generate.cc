@@ -31,9 +31,9 @@ class TextStream {
 
  private:
   void emit(const std::string& piece) {
-    if (piece.empty() || cancelled_) return;
-    text_ += piece;
-    if (on_text_ && !on_text_(piece)) cancelled_ = true;
+    if (piece.empty()) return;
+    text_ += piece;  // also what is left when the reader has gone: the text is that of the tokens, as a replay makes it
+    if (!cancelled_ && on_text_ && !on_text_(piece)) cancelled_ = true;
   }
 
   text::StreamDecoder decoder_;
