@@ -1,4 +1,5 @@
-// The vector vocabulary of Armv8-A with Advanced SIMD: 4 lanes of 32 bits.
+// The vector vocabulary of Armv8-A with Advanced SIMD: 4 lanes of 32 bits. With FEAT_DotProd, dot products of bytes are
+// one instruction.
 #pragma once
 
 #include <arm_neon.h>
@@ -92,13 +93,30 @@ inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   const int16x8_t a = vreinterpretq_s16_s32(w.v), b = vreinterpretq_s16_s32(q.v);
   return {vaddq_s32(acc.v, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)))};
 }
-// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
-inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+#if defined(__ARM_FEATURE_DOTPROD)
+// acc + the four bytes of each lane of w times quad `quad` of those at q. Quads are lanes of one load of four of them.
+inline int32x4_t dot_bytes(int32x4_t acc, int8x16_t w, const std::int8_t* q, int quad) {
+  const int8x16_t four = vld1q_s8(q + 16 * (quad / 4));
+  switch (quad % 4) {  // a constant where this is inlined
+    case 0: return vdotq_laneq_s32(acc, w, four, 0);
+    case 1: return vdotq_laneq_s32(acc, w, four, 1);
+    case 2: return vdotq_laneq_s32(acc, w, four, 2);
+    default: return vdotq_laneq_s32(acc, w, four, 3);
+  }
+}
+#endif
+// acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
+  const int8x16_t codes = vreinterpretq_s8_s32(w.v);
+#if defined(__ARM_FEATURE_DOTPROD)
+  return {dot_bytes(acc.v, codes, q, quad)};
+#else
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
-  const int8x16_t codes = vreinterpretq_s8_s32(w.v), all = vreinterpretq_s8_s32(vdupq_n_s32(four));
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
+  const int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(four));
   const int16x8_t low = vmull_s8(vget_low_s8(codes), vget_low_s8(all)), high = vmull_high_s8(codes, all);
   return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
+#endif
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
@@ -159,24 +177,40 @@ inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
   high = {vqtbl1q_s8(q1, vshrq_n_u8(codes, 4))};
 }
 
+#if defined(__ARM_FEATURE_DOTPROD)
+// Sum of a group over one plane.
+struct PlaneSum {
+  int32x4_t v;
+};
+inline PlaneSum plane_sum(std::int32_t) {
+  return {vdupq_n_s32(0)};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
+  return {dot_bytes(sum.v, w.v, q, quad)};
+}
+inline int32x4_t i32_from(PlaneSum sum) {
+  return sum.v;
+}
+#else
 // Sum of a group over one plane, as four words a row: |word| <= 4 * 12 * 128.
 struct PlaneSum {
   int16x8_t low, high;  // of rows 0, 1 and 2, 3
 };
-inline std::int32_t plane_start(const std::int8_t*) {
-  return 0;
-}
 inline PlaneSum plane_sum(std::int32_t) {
   return {vdupq_n_s16(0), vdupq_n_s16(0)};
 }
-inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   const int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(four));
   return {vmlal_s8(sum.low, vget_low_s8(w.v), vget_low_s8(all)), vmlal_high_s8(sum.high, w.v, all)};
 }
 inline int32x4_t i32_from(PlaneSum sum) {
   return vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high));
+}
+#endif
+inline std::int32_t plane_start(const std::int8_t*) {
+  return 0;
 }
 
 struct GroupScales {
