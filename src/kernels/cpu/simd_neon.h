@@ -12,7 +12,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [64][kLanes rows]
 constexpr int kPanelVectors = 4;         // of rows and
 constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 1;           // that meet a record as it is read
@@ -98,10 +98,14 @@ inline I32V pair_dot(I32V acc, I32V w, I32V q) {
 inline int32x4_t dot_bytes(int32x4_t acc, int8x16_t w, const std::int8_t* q, int quad) {
   const int8x16_t four = vld1q_s8(q + 16 * (quad / 4));
   switch (quad % 4) {  // a constant where this is inlined
-    case 0: return vdotq_laneq_s32(acc, w, four, 0);
-    case 1: return vdotq_laneq_s32(acc, w, four, 1);
-    case 2: return vdotq_laneq_s32(acc, w, four, 2);
-    default: return vdotq_laneq_s32(acc, w, four, 3);
+    case 0:
+      return vdotq_laneq_s32(acc, w, four, 0);
+    case 1:
+      return vdotq_laneq_s32(acc, w, four, 1);
+    case 2:
+      return vdotq_laneq_s32(acc, w, four, 2);
+    default:
+      return vdotq_laneq_s32(acc, w, four, 3);
   }
 }
 #endif
@@ -162,6 +166,47 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   const int16x8_t four = vreinterpretq_s16_u8(vld1q_u8(p));
   first = {vreinterpretq_s32_s16(vshrq_n_s16(vshlq_n_s16(four, 8), 8))};
   second = {vreinterpretq_s32_s16(vshrq_n_s16(four, 8))};
+}
+
+// --- panels: a half of a vector is an element of all rows, so that products are added without a pairwise step ---
+
+// Pair `pair` of all rows to a panel.
+inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
+  const int16x8_t both = vreinterpretq_s16_s32(words.v);
+  vst1_s16(panel + pair * 2 * kLanes, vuzp1_s16(vget_low_s16(both), vget_high_s16(both)));
+  vst1_s16(panel + pair * 2 * kLanes + kLanes, vuzp2_s16(vget_low_s16(both), vget_high_s16(both)));
+}
+// sum + the two elements of each row in w times pair `pair` of the four in q.
+inline int32x4_t add_pair(int32x4_t sum, int16x8_t w, int16x8_t q, int pair) {
+  const int16x4_t first = vget_low_s16(w);
+  switch (pair) {  // a constant where this is inlined
+    case 0:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 0), w, q, 1);
+    case 1:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 2), w, q, 3);
+    case 2:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 4), w, q, 5);
+    default:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 6), w, q, 7);
+  }
+}
+// sums[t][v] += the first kPairs pairs of panel v times the integers of token t at q + 64 t.
+template <int kPairs, int kVectors, int kTokens>
+inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (&sums)[kTokens][kVectors]) {
+  for (int first = 0; first < kPairs; first += 4) {
+    int16x8_t eight[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) eight[t] = vld1q_s16(q + 64 * t + 2 * first);
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; ++pair) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const int16x8_t w = vld1q_s16(panels + v * kPanelSize + (first + pair) * 2 * kLanes);
+#pragma GCC unroll 16
+        for (int t = 0; t < kTokens; ++t) sums[t][v] = {add_pair(sums[t][v].v, w, eight[t], pair)};
+      }
+    }
+  }
 }
 
 // --- records of NVFP4 (nvfp4_tiles.h) ---
@@ -242,7 +287,7 @@ inline I32V load_unit(const std::uint8_t* p) {
   return {vreinterpretq_s32_u32(vshlq_n_u32(exponent, 23))};
 }
 
-// Codes times the scale of their group as a panel: [4 pairs][4 rows] from each line.
+// Codes times the scale of their group as a panel: eight elements from each line.
 inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
   const GroupScales scales = group_scales(record + kRecordScales);
 #pragma GCC unroll 8
@@ -254,14 +299,13 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 #pragma GCC unroll 2
     for (int z = 0; z < 2; ++z) {
       const int16x8_t words = vreinterpretq_s16_s8(half[z].v);
-      std::int16_t* pairs = panel + (4 * line + 2 * z) * 2 * kLanes;
-      vst1q_s16(pairs, vmulq_s16(vshrq_n_s16(vshlq_n_s16(words, 8), 8), twice));
-      vst1q_s16(pairs + 2 * kLanes, vmulq_s16(vshrq_n_s16(words, 8), twice));
+      const int pair = 4 * line + 2 * z;
+      const int16x8_t even = vshrq_n_s16(vshlq_n_s16(words, 8), 8), odd = vshrq_n_s16(words, 8);
+      store_pairs(panel, pair, {vreinterpretq_s32_s16(vmulq_s16(even, twice))});
+      store_pairs(panel, pair + 1, {vreinterpretq_s32_s16(vmulq_s16(odd, twice))});
     }
   }
 }
 
 }  // namespace
 }  // namespace nibble::kernels::cpu
-
-#include "kernels/cpu/pair_panels.inl"
