@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 STAGES_FILE=${NIBBLE_TEST_STAGES:-$ROOT/scripts/stages.sh} # another file: the test of this script
 # shellcheck source=scripts/stages.sh
 source "$STAGES_FILE"
-STAGE_LIMIT=${STAGE_LIMIT:-1200} # seconds; a stage that hangs fails
+STAGE_LIMIT=${STAGE_LIMIT:-1800} # seconds; a stage that hangs fails
 cd "$ROOT" || exit 1
 
 usage() {
