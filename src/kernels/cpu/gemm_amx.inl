@@ -186,7 +186,7 @@ class TileGemm {
     }
   }
 
-  std::size_t tile_at(int tile) const { return static_cast<std::size_t>(row_ / kTileRows + tile); }
+  std::size_t tile_at(int tile) const { return static_cast<std::size_t>(row_ / kTileRows) + tile; }
 
   void fold_weights(int tile) {
     for (int block = 0; block < n_chunk_; ++block) {
