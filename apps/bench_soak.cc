@@ -62,7 +62,7 @@ Command add_bench_soak(CLI::App& bench_command) {
   add_numbers(*command, "--threads", flags->options.threads, "Thread counts, a load of the model each in turn", 1,
               1024);
   flags->model.add_contract(*command);
-  add_number(*command, "--minutes", flags->minutes, "How long", 0.0, 1e5);
+  add_number(*command, "--minutes", flags->minutes, "How long; at least until each thread count ran twice", 0.0, 1e5);
   add_number(*command, "--max-growth", flags->max_growth, "MiB by which resident memory may grow", 0, 1 << 20);
   command->add_flag("--json", flags->json, "The receipt on stdout");
   command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");

@@ -92,11 +92,13 @@ Text read_text(const std::string& spec, const text::Tokenizer& tokenizer) {
     fmt::print(stderr, "--text takes NAME=PATH of a text that is not empty; found {}\n", spec);
     std::exit(1);
   }
-  return {spec.substr(0, equals), sha256_hex(std::as_bytes(std::span(content))),
-          value_or_exit(tokenizer.encode(content, {.add_special = false}))};
+  auto tokens = value_or_exit(tokenizer.encode(content, {.add_special = false}));
+  tokenizer.put_bos(tokens);
+  return {spec.substr(0, equals), sha256_hex(std::as_bytes(std::span(content))), std::move(tokens)};
 }
 
-std::vector<Window> cut_windows(const Options& options, const std::vector<Text>& texts) {
+std::vector<Window> cut_windows(const Options& options, const std::vector<Text>& texts,
+                                const text::Tokenizer& tokenizer) {
   std::vector<Window> windows;
   for (const Text& text : texts) {
     for (int i = 0; i < options.windows; ++i) {
@@ -116,6 +118,7 @@ std::vector<Window> cut_windows(const Options& options, const std::vector<Text>&
     all.tokens.insert(all.tokens.end(), text.tokens.begin() + at, text.tokens.begin() + at + n);
   }
   if (std::ssize(all.tokens) == options.long_context) windows.push_back(std::move(all));
+  for (Window& window : windows) tokenizer.put_bos(window.tokens);
   return windows;
 }
 
@@ -351,7 +354,7 @@ int run(const Options& options) {
         value_or_exit(text::Tokenizer::create(value_or_exit(engine::vocabulary_from_gguf(source->checkpoint.file()))));
     std::vector<Text> texts;
     for (const std::string& spec : options.texts) texts.push_back(read_text(spec, tokenizer));
-    windows = cut_windows(options, texts);
+    windows = cut_windows(options, texts, tokenizer);
     for (const Text& text : texts) {
       fmt::print("{}: {} tokens\n", text.name, text.tokens.size());
       receipt["texts"][text.name] = {{"sha256", text.sha256}, {"tokens", text.tokens.size()}};

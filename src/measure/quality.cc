@@ -68,14 +68,12 @@ Result<std::vector<std::int32_t>> tokens_of(const OpenSubject& subject, const Te
   return tokens;
 }
 
-// What a session is fed for a window. A model that expects the token of the beginning (BOS) gets it in place of the
-// window's first: without it such a model is out of its element for many positions.
+// What a session is fed for a window.
 std::vector<std::int32_t> fed_tokens(const OpenSubject& subject, std::span<const std::int32_t> text,
                                      const Window& window) {
   const auto tokens = text.subspan(window.begin, window.end - window.begin);
   std::vector<std::int32_t> fed(tokens.begin(), tokens.end());
-  const auto& tokenizer = subject.loaded->tokenizer;
-  if (tokenizer.adds_bos() && tokenizer.bos()) fed[0] = *tokenizer.bos();
+  subject.loaded->tokenizer.put_bos(fed);
   return fed;
 }
 

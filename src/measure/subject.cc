@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "kernels/float_backend.h"
@@ -68,6 +69,7 @@ std::string Subject::label() const {
 }
 
 Result<Subject> with_settings(Subject base, std::string_view settings) {
+  std::set<std::string_view> keys;
   while (!settings.empty()) {
     const std::string_view setting = settings.substr(0, settings.find(','));
     settings.remove_prefix(std::min(settings.size(), setting.size() + 1));
@@ -77,7 +79,13 @@ Result<Subject> with_settings(Subject base, std::string_view settings) {
                    .found = std::string(setting),
                    .expected = "KEY=VALUE, several with commas between them"};
     }
-    NIBBLE_TRY(set(base, setting.substr(0, equals), setting.substr(equals + 1)));
+    const std::string_view key = setting.substr(0, equals);
+    if (!keys.insert(key).second) {
+      return Error{.message = fmt::format("setting '{}' stands twice", key),
+                   .found = std::string(setting),
+                   .expected = "every setting once"};
+    }
+    NIBBLE_TRY(set(base, key, setting.substr(equals + 1)));
   }
   return base;
 }

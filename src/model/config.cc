@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 namespace nibble::model {
@@ -104,11 +105,11 @@ Result<std::vector<float>> read_freq_factors(const GgufFile& file, int n_pairs) 
 
 // Some converters write the two bases of a family with windows as rope.global.freq_base and rope.local.freq_base.
 Result<double> read_freq_base(const Reader& reader, const Architecture& family) {
-  constexpr double kAbsent = 0, kDefaultOfGguf = 10000;
+  constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN(), kDefaultOfGguf = 10000;
   if (!family.requires_freq_base) return reader.number_or("rope.freq_base", kDefaultOfGguf);
   NIBBLE_ASSIGN(const double global, reader.number_or("rope.global.freq_base", kAbsent));
   NIBBLE_ASSIGN(const double base, reader.number_or("rope.freq_base", global));
-  if (base != kAbsent) return base;
+  if (!std::isnan(base)) return base;
   return reader.refuse("rope.freq_base", "absent", "the base of the layers without a window", "no rotary base");
 }
 

@@ -61,6 +61,11 @@ class Tokenizer {
   std::optional<std::int32_t> bos() const { return bos_; }
   std::optional<std::int32_t> eos() const { return eos_; }
   bool adds_bos() const { return add_bos_; }
+  // For a piece of a text that is run by itself: BOS in place of its first token, where this tokenizer adds BOS. A
+  // model that expects it is out of its element for many positions without.
+  void put_bos(std::span<std::int32_t> tokens) const {
+    if (add_bos_ && bos_ && !tokens.empty()) tokens[0] = *bos_;
+  }
   bool adds_eos() const { return add_eos_; }
   bool adds_space_prefix() const { return add_space_prefix_; }
 

@@ -82,6 +82,11 @@ TEST(Load, GemmaNamesItsRotaryBases) {
   const Error error = refused({.architecture = "gemma3", .freq_base = 0});
   EXPECT_EQ(error.key, "gemma3.rope.freq_base");
   EXPECT_EQ(error.found, "absent");
+  EXPECT_EQ(refused({.architecture = "gemma3",
+                     .freq_base = 0,
+                     .metadata = [](GgufWriter& w) { w.add_f32("gemma3.rope.freq_base", 0); }})
+                .found,
+            "0");
   const auto loaded = accepted({.architecture = "gemma3", .freq_base = 0, .metadata = [](GgufWriter& w) {
                                   w.add_f32("gemma3.rope.global.freq_base", 5e5F);
                                   w.add_f32("gemma3.rope.local.freq_base", 3e4F);

@@ -184,7 +184,8 @@ TEST(Settings, AreParsedOrRefusedByName) {
   EXPECT_EQ(subject->n_threads, 3);
   EXPECT_TRUE(subject->in_floats());
   EXPECT_EQ(subject->prefill_chunk, 7);
-  for (const char* wrong : {"isa", "speed=9", "threads=two", "threads=-1", "chunk=0", "lane=float"}) {
+  for (const char* wrong :
+       {"isa", "speed=9", "threads=two", "threads=-1", "chunk=0", "lane=float", "threads=1,threads=2"}) {
     EXPECT_FALSE(with_settings({.model = "m"}, wrong).ok()) << wrong;
   }
 }
