@@ -52,6 +52,32 @@ struct PendingSums {
   }
 }
 
+// One part of one half of a block: the products of its tiles, and between them kTokenTiles x 8 vectors of the pending
+// fmas.
+template <int kTokenTiles, bool kHasPending, int kHalf, int kPart, class Tiles>
+[[gnu::always_inline]] inline void tile_part(Tiles& tiles, const std::uint16_t (*tokens)[kHalfBlock],
+                                             const std::uint16_t (*weights)[2 * kHalfBlock],
+                                             const PendingSums& pending) {
+  constexpr int kFirst = (2 * kHalf + kPart) * kTokenTiles * 8;
+  const auto add_some = [&](int i) __attribute__((always_inline)) {
+    if constexpr (kHasPending) add_pending(pending, kFirst + 4 * i);
+  };
+  if constexpr (kPart == 0) tiles.template load<6>(weights[0] + kHalf * kHalfBlock);
+  tiles.template load<4>(tokens[0]);
+  tiles.template dot<0, 4, 6>();
+  add_some(0);
+  if constexpr (kPart == 0) tiles.template load<7>(weights[1] + kHalf * kHalfBlock);
+  tiles.template dot<1, 4, 7>();
+  add_some(1);
+  if constexpr (kTokenTiles == 2) {
+    tiles.template load<5>(tokens[1]);
+    tiles.template dot<2, 5, 6>();
+    add_some(2);
+    tiles.template dot<3, 5, 7>();
+    add_some(3);
+  }
+}
+
 // One block of two tiles of rows and kTokenTiles of tokens, and the fmas of the step before if there was one.
 template <int kTokenTiles, bool kHasPending, class Tiles>
 [[gnu::always_inline]] inline void tile_step(Tiles& tiles, const std::uint16_t (*tokens)[2][2][kHalfBlock],
@@ -63,31 +89,10 @@ template <int kTokenTiles, bool kHasPending, class Tiles>
     tiles.template zero<2>();
     tiles.template zero<3>();
   }
-  int vector = 0;
-  const auto add_some = [&]() __attribute__((always_inline)) {
-    if constexpr (kHasPending) add_pending(pending, vector);
-    vector += 4;
-  };
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half) {
-#pragma GCC unroll 2
-    for (int part = 0; part < 2; ++part) {
-      if (part == 0) tiles.template load<6>(weights[0] + half * kHalfBlock);
-      tiles.template load<4>(tokens[half][part][0]);
-      tiles.template dot<0, 4, 6>();
-      add_some();
-      if (part == 0) tiles.template load<7>(weights[1] + half * kHalfBlock);
-      tiles.template dot<1, 4, 7>();
-      add_some();
-      if constexpr (kTokenTiles == 2) {
-        tiles.template load<5>(tokens[half][part][1]);
-        tiles.template dot<2, 5, 6>();
-        add_some();
-        tiles.template dot<3, 5, 7>();
-        add_some();
-      }
-    }
-  }
+  tile_part<kTokenTiles, kHasPending, 0, 0>(tiles, tokens[0][0], weights, pending);
+  tile_part<kTokenTiles, kHasPending, 0, 1>(tiles, tokens[0][1], weights, pending);
+  tile_part<kTokenTiles, kHasPending, 1, 0>(tiles, tokens[1][0], weights, pending);
+  tile_part<kTokenTiles, kHasPending, 1, 1>(tiles, tokens[1][1], weights, pending);
   tiles.template store<0>(sums);
   tiles.template store<1>(sums + kTile);
   if constexpr (kTokenTiles == 2) {
