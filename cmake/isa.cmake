@@ -6,7 +6,7 @@ macro(nibble_isa_flags)  # sets isas, flags_<isa>
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       list(APPEND isas avx2 avxvnni avx512 amx)
     elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      list(APPEND isas neon)
+      list(APPEND isas neon neondot)
     endif()
   endif()
   # No errno and no floating-point traps: neither changes a value, and both keep gcc from vectorizing selects and sqrt.
@@ -23,6 +23,7 @@ macro(nibble_isa_flags)  # sets isas, flags_<isa>
   set(flags_avx512 ${common} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c)
   set(flags_amx ${flags_avx512})  # its tile operations are assembly
   set(flags_neon ${common})
+  set(flags_neondot ${common} -march=armv8.2-a+dotprod)
 endmacro()
 
 function(nibble_isa_objects target)
@@ -32,13 +33,12 @@ function(nibble_isa_objects target)
   endif()
   foreach(isa IN LISTS isas)
     set(source ${CMAKE_SOURCE_DIR}/src/kernels/cpu/kernels_${isa}.cc)
-    if(EXISTS ${source})
-      target_sources(${target} PRIVATE ${source})
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags_${isa}}")
-      string(TOUPPER ${isa} upper)
-      target_compile_definitions(${target} PRIVATE NIBBLE_HAVE_${upper}=1)
-    endif()
+    target_sources(${target} PRIVATE ${source})
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags_${isa}}")
   endforeach()
+  if(NIBBLE_SIMD)
+    target_compile_definitions(${target} PRIVATE NIBBLE_HAVE_SIMD=1)  # all of this architecture, or none
+  endif()
 endfunction()
 
 # Tests compile the gemm on emulated tiles for vocabularies that machines without AMX have. Most of the other kernels are

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <span>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -16,13 +16,39 @@
 namespace nibble::kernels::cpu {
 namespace {
 
+#if defined(NIBBLE_HAVE_SIMD)
+constexpr bool kHasSimd = true;
+#else
+constexpr bool kHasSimd = false;
+#endif
+
+// What nibble knows, the widest first.
 struct Isa {
   std::string_view name;
   std::string_view needs;
-  const KernelTable* table;  // null: not in this build
-  bool (*is_supported)();
   bool only_by_name = false;  // 'auto' passes it over
 };
+constexpr Isa kIsas[] = {
+    // By name until these very kernels have run on tiles: an earlier form of them has (docs/kernels.md).
+    {"amx", "x86-64 with AVX-512 (F, BW, VL, DQ, VNNI) and AMX bf16 tiles, on a kernel that hands them out", true},
+    {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI"},
+    {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI"},
+    {"avx2", "x86-64 with AVX2, FMA, F16C"},
+    {"neondot", "64-bit Arm with dot products of bytes (FEAT_DotProd)"},
+    {"neon", "64-bit Arm"},
+    {"scalar", "nothing"},
+};
+
+// What this architecture can have of them.
+struct Candidate {
+  std::string_view name;
+  bool (*is_supported)();
+  const KernelTable* table;  // null: not in this build
+};
+
+constexpr const KernelTable* if_built(const KernelTable& table) {
+  return kHasSimd ? &table : nullptr;
+}
 
 bool always() {
   return true;
@@ -65,73 +91,46 @@ bool has_amx() {
   }();
   return kHasAmx;
 }
-#endif
 
-bool never() {
+constexpr Candidate kCandidates[] = {
+    {"amx", has_amx, if_built(kAmxTable)},
+    {"avx512", has_avx512, if_built(kAvx512Table)},
+    {"avxvnni", has_avxvnni, if_built(kAvxVnniTable)},
+    {"avx2", has_avx2, if_built(kAvx2Table)},
+    {"scalar", always, &kScalarTable},
+};
+
+#elif defined(__aarch64__)
+bool has_neondot() {
+#if defined(__linux__)
+  constexpr unsigned long kAsimdDp = 1UL << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kAsimdDp) != 0;
+#else
   return false;
+#endif
 }
 
-std::span<const Isa> all_isas() {
-#if defined(__x86_64__)
-  constexpr auto kHasAmx = has_amx;
-  constexpr auto kHasAvx512 = has_avx512;
-  constexpr auto kHasAvxVnni = has_avxvnni;
-  constexpr auto kHasAvx2 = has_avx2;
-  constexpr auto kHasNeon = never;
-#elif defined(__aarch64__)
-  constexpr auto kHasAmx = never;
-  constexpr auto kHasAvx512 = never;
-  constexpr auto kHasAvxVnni = never;
-  constexpr auto kHasAvx2 = never;
-  constexpr auto kHasNeon = always;  // Advanced SIMD is part of the architecture's base
+constexpr Candidate kCandidates[] = {
+    {"neondot", has_neondot, if_built(kNeonDotTable)},
+    {"neon", always, if_built(kNeonTable)},  // Advanced SIMD is part of the architecture's base
+    {"scalar", always, &kScalarTable},
+};
+
 #else
-  constexpr auto kHasAmx = never;
-  constexpr auto kHasAvx512 = never;
-  constexpr auto kHasAvxVnni = never;
-  constexpr auto kHasAvx2 = never;
-  constexpr auto kHasNeon = never;
+constexpr Candidate kCandidates[] = {{"scalar", always, &kScalarTable}};
 #endif
-#if defined(NIBBLE_HAVE_AMX)
-  constexpr const KernelTable* kAmx = &kAmxTable;
-#else
-  constexpr const KernelTable* kAmx = nullptr;
-#endif
-#if defined(NIBBLE_HAVE_AVX512)
-  constexpr const KernelTable* kAvx512 = &kAvx512Table;
-#else
-  constexpr const KernelTable* kAvx512 = nullptr;
-#endif
-#if defined(NIBBLE_HAVE_AVXVNNI)
-  constexpr const KernelTable* kAvxVnni = &kAvxVnniTable;
-#else
-  constexpr const KernelTable* kAvxVnni = nullptr;
-#endif
-#if defined(NIBBLE_HAVE_AVX2)
-  constexpr const KernelTable* kAvx2 = &kAvx2Table;
-#else
-  constexpr const KernelTable* kAvx2 = nullptr;
-#endif
-#if defined(NIBBLE_HAVE_NEON)
-  constexpr const KernelTable* kNeon = &kNeonTable;
-#else
-  constexpr const KernelTable* kNeon = nullptr;
-#endif
-  static constexpr Isa kIsas[] = {
-      // By name until these very kernels have run on tiles: an earlier form of them has (docs/kernels.md).
-      {"amx", "x86-64 with AVX-512 (F, BW, VL, DQ, VNNI) and AMX bf16 tiles, on a kernel that hands them out", kAmx,
-       kHasAmx, true},
-      {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI", kAvx512, kHasAvx512},
-      {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI", kAvxVnni, kHasAvxVnni},
-      {"avx2", "x86-64 with AVX2, FMA, F16C", kAvx2, kHasAvx2},
-      {"neon", "64-bit Arm", kNeon, kHasNeon},
-      {"scalar", "nothing", &kScalarTable, always},
-  };
-  return kIsas;
+
+const Candidate* find_candidate(std::string_view name) {
+  for (const Candidate& candidate : kCandidates) {
+    if (candidate.name == name) return &candidate;
+  }
+  return nullptr;
 }
 
 std::string why_unusable(const Isa& isa) {
-  if (!isa.is_supported()) return "this machine is not " + std::string(isa.needs);
-  if (isa.table == nullptr) return "it was left out of this build (NIBBLE_SIMD=OFF)";
+  const Candidate* found = find_candidate(isa.name);
+  if (found == nullptr || !found->is_supported()) return "this machine is not " + std::string(isa.needs);
+  if (found->table == nullptr) return "it was left out of this build (NIBBLE_SIMD=OFF)";
   return "";
 }
 
@@ -145,14 +144,14 @@ std::string joined_names() {
 
 std::vector<std::string_view> isa_names() {
   std::vector<std::string_view> names;
-  for (const Isa& isa : all_isas()) {
+  for (const Isa& isa : kIsas) {
     if (why_unusable(isa).empty()) names.push_back(isa.name);
   }
   return names;
 }
 
 std::string_view default_isa() {
-  for (const Isa& isa : all_isas()) {
+  for (const Isa& isa : kIsas) {
     if (!isa.only_by_name && why_unusable(isa).empty()) return isa.name;
   }
   return "scalar";
@@ -160,7 +159,7 @@ std::string_view default_isa() {
 
 std::vector<IsaState> isa_states() {
   std::vector<IsaState> states;
-  for (const Isa& isa : all_isas()) states.push_back({isa.name, isa.needs, why_unusable(isa)});
+  for (const Isa& isa : kIsas) states.push_back({isa.name, isa.needs, why_unusable(isa)});
   return states;
 }
 
@@ -173,10 +172,10 @@ Result<const KernelTable*> select_isa(std::string_view requested) {
     source = "NIBBLE_ISA";
   }
   if (name.empty() || name == "auto") name = default_isa();
-  for (const Isa& isa : all_isas()) {
+  for (const Isa& isa : kIsas) {
     if (isa.name != name) continue;
     const std::string reason = why_unusable(isa);
-    if (reason.empty()) return isa.table;
+    if (reason.empty()) return find_candidate(name)->table;
     return Error{.message = fmt::format("instruction set '{}' cannot be used: {}", name, reason),
                  .found = fmt::format("{} ({})", name, source),
                  .expected = "one of: " + joined_names(),

@@ -231,5 +231,6 @@ extern const KernelTable kAvxVnniTable;
 extern const KernelTable kAvx512Table;
 extern const KernelTable kAmxTable;
 extern const KernelTable kNeonTable;
+extern const KernelTable kNeonDotTable;
 
 }  // namespace nibble::kernels::cpu

@@ -177,7 +177,7 @@ class Nvfp4Format : public FormatOfBlocks {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 4
-      for (int p = 0; p < kPartsAtOnce; ++p) sum[p] = plane_dot(sum[p], w[i][p], plane + 16 * g + 4 * i);
+      for (int p = 0; p < kPartsAtOnce; ++p) sum[p] = plane_dot(sum[p], w[i][p], plane + 16 * g, i);
     }
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) add_scaled(to[p], sum[p], scales[p], g);

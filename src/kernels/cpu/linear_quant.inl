@@ -194,13 +194,13 @@ inline void plane_sums(const RecordPart& part, const PlaneBlock* in, const std::
   for (int t = 0; t < 8; ++t) {
     const TwoQuads w = load_quads<kLayout>(record, t);
     const I32V first = bits_as<I32V>(w.first), second = bits_as<I32V>(w.second);
-    const int g = 4 * t / kLayout.group, g2 = g + kGroups / 2, at = 4 * t;
+    const int g = 4 * t / kLayout.group, g2 = g + kGroups / 2;
 #pragma GCC unroll 4
     for (int token = 0; token < kTokens; ++token) {
-      high[token][g] = quad_dot(high[token][g], first, in[token].high + at);
-      low[token][g] = quad_dot(low[token][g], first, in[token].low + at);
-      high[token][g2] = quad_dot(high[token][g2], second, in[token].high + 32 + at);
-      low[token][g2] = quad_dot(low[token][g2], second, in[token].low + 32 + at);
+      high[token][g] = quad_dot(high[token][g], first, in[token].high, t);
+      low[token][g] = quad_dot(low[token][g], first, in[token].low, t);
+      high[token][g2] = quad_dot(high[token][g2], second, in[token].high + 32, t);
+      low[token][g2] = quad_dot(low[token][g2], second, in[token].low + 32, t);
     }
   }
 #pragma GCC unroll 4

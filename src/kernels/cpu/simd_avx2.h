@@ -112,10 +112,10 @@ inline __m256i dot_of_pairs(__m256i acc, __m256i w, __m256i q) {
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   return {dot_of_pairs(acc.v, w.v, q.v)};
 }
-// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
-inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+// acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
 #if defined(__AVXVNNI__)
   return {_mm256_dpbusd_avx_epi32(acc.v, w.v, _mm256_set1_epi32(four))};
 #else
@@ -200,9 +200,9 @@ inline std::int32_t plane_start(const std::int8_t* plane) {
 inline PlaneSum plane_sum(std::int32_t start) {
   return {_mm256_set1_epi32(start)};
 }
-inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four)))};
 }
 

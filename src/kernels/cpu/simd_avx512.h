@@ -86,10 +86,10 @@ inline I32V i32_times_8(I32V a) {
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   return {_mm512_dpwssd_epi32(acc.v, w.v, q.v)};
 }
-// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
-inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+// acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
 }
 inline I32V pair_set1(const std::int16_t* p) {
@@ -172,9 +172,9 @@ inline std::int32_t plane_start(const std::int8_t* plane) {
 inline PlaneSum plane_sum(std::int32_t start) {
   return {_mm512_set1_epi32(start)};
 }
-inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
 }
 

@@ -1,4 +1,5 @@
-// The vector vocabulary of Armv8-A with Advanced SIMD: 4 lanes of 32 bits.
+// The vector vocabulary of Armv8-A with Advanced SIMD: 4 lanes of 32 bits. With FEAT_DotProd, dot products of bytes are
+// one instruction.
 #pragma once
 
 #include <arm_neon.h>
@@ -11,7 +12,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
+constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [64][kLanes rows]
 constexpr int kPanelVectors = 4;         // of rows and
 constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 1;           // that meet a record as it is read
@@ -92,13 +93,34 @@ inline I32V pair_dot(I32V acc, I32V w, I32V q) {
   const int16x8_t a = vreinterpretq_s16_s32(w.v), b = vreinterpretq_s16_s32(q.v);
   return {vaddq_s32(acc.v, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)))};
 }
-// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
-inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+#if defined(__ARM_FEATURE_DOTPROD)
+// acc + the four bytes of each lane of w times quad `quad` of those at q. Quads are lanes of one load of four of them.
+inline int32x4_t dot_bytes(int32x4_t acc, int8x16_t w, const std::int8_t* q, int quad) {
+  const int8x16_t four = vld1q_s8(q + 16 * (quad / 4));
+  switch (quad % 4) {  // a constant where this is inlined
+    case 0:
+      return vdotq_laneq_s32(acc, w, four, 0);
+    case 1:
+      return vdotq_laneq_s32(acc, w, four, 1);
+    case 2:
+      return vdotq_laneq_s32(acc, w, four, 2);
+    default:
+      return vdotq_laneq_s32(acc, w, four, 3);
+  }
+}
+#endif
+// acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
+  const int8x16_t codes = vreinterpretq_s8_s32(w.v);
+#if defined(__ARM_FEATURE_DOTPROD)
+  return {dot_bytes(acc.v, codes, q, quad)};
+#else
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
-  const int8x16_t codes = vreinterpretq_s8_s32(w.v), all = vreinterpretq_s8_s32(vdupq_n_s32(four));
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
+  const int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(four));
   const int16x8_t low = vmull_s8(vget_low_s8(codes), vget_low_s8(all)), high = vmull_high_s8(codes, all);
   return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
+#endif
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
@@ -146,6 +168,47 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   second = {vreinterpretq_s32_s16(vshrq_n_s16(four, 8))};
 }
 
+// --- panels: a half of a vector is an element of all rows, so that products are added without a pairwise step ---
+
+// Pair `pair` of all rows to a panel.
+inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
+  const int16x8_t both = vreinterpretq_s16_s32(words.v);
+  vst1_s16(panel + pair * 2 * kLanes, vuzp1_s16(vget_low_s16(both), vget_high_s16(both)));
+  vst1_s16(panel + pair * 2 * kLanes + kLanes, vuzp2_s16(vget_low_s16(both), vget_high_s16(both)));
+}
+// sum + the two elements of each row in w times pair `pair` of the four in q.
+inline int32x4_t add_pair(int32x4_t sum, int16x8_t w, int16x8_t q, int pair) {
+  const int16x4_t first = vget_low_s16(w);
+  switch (pair) {  // a constant where this is inlined
+    case 0:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 0), w, q, 1);
+    case 1:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 2), w, q, 3);
+    case 2:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 4), w, q, 5);
+    default:
+      return vmlal_high_laneq_s16(vmlal_laneq_s16(sum, first, q, 6), w, q, 7);
+  }
+}
+// sums[t][v] += the first kPairs pairs of panel v times the integers of token t at q + 64 t.
+template <int kPairs, int kVectors, int kTokens>
+inline void dot_panels(const std::int16_t* panels, const std::int16_t* q, I32V (&sums)[kTokens][kVectors]) {
+  for (int first = 0; first < kPairs; first += 4) {
+    int16x8_t eight[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) eight[t] = vld1q_s16(q + 64 * t + 2 * first);
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; ++pair) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const int16x8_t w = vld1q_s16(panels + v * kPanelSize + (first + pair) * 2 * kLanes);
+#pragma GCC unroll 16
+        for (int t = 0; t < kTokens; ++t) sums[t][v] = {add_pair(sums[t][v].v, w, eight[t], pair)};
+      }
+    }
+  }
+}
+
 // --- records of NVFP4 (nvfp4_tiles.h) ---
 
 // Four weights of each row.
@@ -159,24 +222,40 @@ inline void decode_quads(const std::uint8_t* p, Quads& low, Quads& high) {
   high = {vqtbl1q_s8(q1, vshrq_n_u8(codes, 4))};
 }
 
+#if defined(__ARM_FEATURE_DOTPROD)
+// Sum of a group over one plane.
+struct PlaneSum {
+  int32x4_t v;
+};
+inline PlaneSum plane_sum(std::int32_t) {
+  return {vdupq_n_s32(0)};
+}
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
+  return {dot_bytes(sum.v, w.v, q, quad)};
+}
+inline int32x4_t i32_from(PlaneSum sum) {
+  return sum.v;
+}
+#else
 // Sum of a group over one plane, as four words a row: |word| <= 4 * 12 * 128.
 struct PlaneSum {
   int16x8_t low, high;  // of rows 0, 1 and 2, 3
 };
-inline std::int32_t plane_start(const std::int8_t*) {
-  return 0;
-}
 inline PlaneSum plane_sum(std::int32_t) {
   return {vdupq_n_s16(0), vdupq_n_s16(0)};
 }
-inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q) {
+inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
   std::int32_t four;
-  __builtin_memcpy(&four, q, sizeof four);
+  __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   const int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(four));
   return {vmlal_s8(sum.low, vget_low_s8(w.v), vget_low_s8(all)), vmlal_high_s8(sum.high, w.v, all)};
 }
 inline int32x4_t i32_from(PlaneSum sum) {
   return vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high));
+}
+#endif
+inline std::int32_t plane_start(const std::int8_t*) {
+  return 0;
 }
 
 struct GroupScales {
@@ -208,7 +287,7 @@ inline I32V load_unit(const std::uint8_t* p) {
   return {vreinterpretq_s32_u32(vshlq_n_u32(exponent, 23))};
 }
 
-// Codes times the scale of their group as a panel: [4 pairs][4 rows] from each line.
+// Codes times the scale of their group as a panel: eight elements from each line.
 inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
   const GroupScales scales = group_scales(record + kRecordScales);
 #pragma GCC unroll 8
@@ -220,14 +299,13 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 #pragma GCC unroll 2
     for (int z = 0; z < 2; ++z) {
       const int16x8_t words = vreinterpretq_s16_s8(half[z].v);
-      std::int16_t* pairs = panel + (4 * line + 2 * z) * 2 * kLanes;
-      vst1q_s16(pairs, vmulq_s16(vshrq_n_s16(vshlq_n_s16(words, 8), 8), twice));
-      vst1q_s16(pairs + 2 * kLanes, vmulq_s16(vshrq_n_s16(words, 8), twice));
+      const int pair = 4 * line + 2 * z;
+      const int16x8_t even = vshrq_n_s16(vshlq_n_s16(words, 8), 8), odd = vshrq_n_s16(words, 8);
+      store_pairs(panel, pair, {vreinterpretq_s32_s16(vmulq_s16(even, twice))});
+      store_pairs(panel, pair + 1, {vreinterpretq_s32_s16(vmulq_s16(odd, twice))});
     }
   }
 }
 
 }  // namespace
 }  // namespace nibble::kernels::cpu
-
-#include "kernels/cpu/pair_panels.inl"

@@ -111,10 +111,10 @@ inline I32V pair_set1(const std::int16_t* p) {
   __builtin_memcpy(&pair, p, sizeof pair);
   return {{pair, pair, pair, pair}};
 }
-// acc + the four bytes of each lane of w, unsigned and below 64, times four signed ones.
-inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q) {
+// acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
+inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   for (int r = 0; r < kLanes; ++r) {
-    for (int i = 0; i < 4; ++i) acc.v[r] += (w.v[r] >> (8 * i) & 255) * q[i];
+    for (int i = 0; i < 4; ++i) acc.v[r] += (w.v[r] >> (8 * i) & 255) * q[4 * quad + i];
   }
   return acc;
 }
@@ -211,9 +211,9 @@ inline std::int32_t plane_start(const std::int8_t*) {
 inline PlaneSum plane_sum(std::int32_t start) {
   return {{start, start, start, start}};
 }
-[[gnu::noinline]] PlaneSum plane_dot(PlaneSum sum, const Quads& w, const std::int8_t* q) {
+[[gnu::noinline]] PlaneSum plane_dot(PlaneSum sum, const Quads& w, const std::int8_t* q, int quad) {
   for (int r = 0; r < kLanes; ++r) {
-    for (int i = 0; i < 4; ++i) sum.v[r] += w.v[4 * r + i] * q[i];
+    for (int i = 0; i < 4; ++i) sum.v[r] += w.v[4 * r + i] * q[4 * quad + i];
   }
   return sum;
 }
