@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs
 
 // The fold over the splits, a warp a head of a row.
 __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionArgs a) {
-  __shared__ alignas(16) float o[kWarps][kMaxHeadDim];
+  alignas(16) __shared__ float o[kWarps][kMaxHeadDim];
   const int warp = threadIdx.x / kWarp, head = blockIdx.x * kWarps + warp;
   if (head < a.n_heads) merge_head(a, o[warp], blockIdx.y, head);
 }
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionArgs
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs a) {
   __shared__ Shared s;
-  extern __shared__ __align__(16) float o_shared[];  // [kQueries, head_dim]
+  NIBBLE_DYNAMIC_SHARED(float, o_shared, 16);  // [kQueries, head_dim]
   load_queries(a, s);
   if (threadIdx.x < kQueries) {
     s.m[threadIdx.x] = 0;
@@ -91,14 +91,15 @@ cudaError_t launch(const AttentionArgs& a, cudaStream_t stream) {
   const int parts = (group + kQueries - 1) / kQueries;
   const int tiles = (a.n_rows + a.rows_per_tile - 1) / a.rows_per_tile;
   if (a.partial != nullptr) {
-    attention_split_kernel<<<dim3(a.n_splits, a.n_kv_heads * parts, tiles), kThreads, 0, stream>>>(a);
-    attention_merge_kernel<<<dim3((a.n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads, 0, stream>>>(a);
-    return cudaGetLastError();
+    const cudaError_t error =
+        launch_kernel(attention_split_kernel, {dim3(a.n_splits, a.n_kv_heads * parts, tiles), kThreads}, stream, a);
+    if (error != cudaSuccess) return error;
+    return launch_kernel(attention_merge_kernel, {dim3((a.n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads}, stream,
+                         a);
   }
   const auto run = [&](auto kernel) {
-    const int bytes = kQueries * a.head_dim * static_cast<int>(sizeof(float));
-    kernel<<<dim3(1, a.n_kv_heads * parts, tiles), kThreads, bytes, stream>>>(a);
-    return cudaGetLastError();
+    const std::size_t bytes = kQueries * a.head_dim * sizeof(float);
+    return launch_kernel(kernel, {dim3(1, a.n_kv_heads * parts, tiles), kThreads, bytes}, stream, a);
   };
   if (a.head_dim <= 64) return run(attention_kernel<2>);
   if (a.head_dim <= 128) return run(attention_kernel<4>);

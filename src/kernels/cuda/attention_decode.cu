@@ -3,7 +3,6 @@
 // memory in turn is what a short sequence costs. The block of the split that the new position falls into stores its key
 // and value, and the last one to end folds the splits.
 #include "kernels/cuda/attention_merge.cuh"
-#include "kernels/cuda/copy_async.cuh"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -78,7 +77,7 @@ __device__ bool is_last_block(int* arrived, int n_splits) {
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArgs d) {
   __shared__ Shared s;
-  extern __shared__ __align__(16) unsigned char memory[];
+  NIBBLE_DYNAMIC_SHARED(unsigned char, memory, 16);
   if (kHeadDim != 0) d.attention.head_dim = d.kv.head_dim = kHeadDim;
   const AttentionArgs& a = d.attention;
   const int row = blockIdx.z, split = blockIdx.x, warp = threadIdx.x / kWarp;
@@ -160,12 +159,9 @@ int decode_shared_bytes(int head_dim, int rotary_dim, int group) {
 cudaError_t launch(const DecodeArgs& d, cudaStream_t stream) {
   const AttentionArgs& a = d.attention;
   const int group = a.n_heads / a.n_kv_heads, parts = (group + kQueries - 1) / kQueries;
-  const int bytes = decode_shared_bytes(a.head_dim, d.rotary_dim, group);
+  const std::size_t bytes = decode_shared_bytes(a.head_dim, d.rotary_dim, group);
   const auto run = [&](auto kernel) {
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error != cudaSuccess) return error;
-    kernel<<<dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes, stream>>>(d);
-    return cudaGetLastError();
+    return launch_kernel(kernel, {dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes}, stream, d);
   };
   if (a.head_dim == 64) return run(attention_decode_kernel<64>);
   if (a.head_dim == 128) return run(attention_decode_kernel<128>);

@@ -67,7 +67,7 @@ __device__ inline void prefetch_split(const AttentionArgs& a, const CachePart& c
   if (first_key > a.rows[static_cast<std::size_t>(blockIdx.z) * a.rows_per_tile].pos) return;
   const auto prefetch = [](const void* memory, int bytes) {
     for (int i = static_cast<int>(threadIdx.x) * kLine; i < bytes; i += kThreads * kLine) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(memory) + i));
+      prefetch_to_l2(static_cast<const char*>(memory) + i);
     }
   };
   const int width = padded_head(a.head_dim);

@@ -6,7 +6,6 @@
 // from it: keys 4t .. 4t + 3 of each 16. Integers become floats by the constant of format::rne, whose additions run at
 // full rate where conversions do not; the results are the same.
 #include "kernels/cuda/attention_merge.cuh"
-#include "kernels/cuda/copy_async.cuh"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -308,7 +307,7 @@ __device__ bool may_overflow(const Stage& s, const PromptRows& rows) {
 
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(AttentionArgs a) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  NIBBLE_DYNAMIC_SHARED(unsigned char, memory, 16);
   auto& s = *reinterpret_cast<PromptShared<kHeadDim>*>(memory);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   // The last rows see the most keys: they start first.
@@ -388,13 +387,8 @@ __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(Attention
 
 template <int kHeadDim>
 cudaError_t launch_prompt(const AttentionArgs& a, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(PromptShared<kHeadDim>);
-  const cudaError_t error =
-      cudaFuncSetAttribute(attention_prompt_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   const dim3 grid((a.n_rows + a.rows_per_tile - 1) / a.rows_per_tile, a.n_kv_heads);
-  attention_prompt_kernel<kHeadDim><<<grid, kThreads, kBytes, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(attention_prompt_kernel<kHeadDim>, {grid, kThreads, sizeof(PromptShared<kHeadDim>)}, stream, a);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <climits>
 
 #include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/rope_kv.cuh"
 
 namespace nibble::kernels::cuda {

@@ -1,7 +1,6 @@
 // Do the tensor cores of this chip sum as the kernels need it? f16 products in f32 accumulators, chained over a block
 // of 64 as attention and linear layers chain them, against integers.
 #include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/mma.cuh"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -64,8 +63,7 @@ __global__ void tensor_core_kernel(int* n_wrong) {
 }  // namespace
 
 cudaError_t launch(const TensorCoreArgs& a, cudaStream_t stream) {
-  tensor_core_kernel<<<a.n_tiles, kWarp, 0, stream>>>(a.n_wrong);
-  return cudaGetLastError();
+  return launch_kernel(tensor_core_kernel, {a.n_tiles, kWarp}, stream, a.n_wrong);
 }
 
 }  // namespace nibble::kernels::cuda

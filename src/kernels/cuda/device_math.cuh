@@ -5,10 +5,10 @@
 #include "format/half.h"
 #include "format/nc1.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace nibble::kernels::cuda {
-
-using format::u32;
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;

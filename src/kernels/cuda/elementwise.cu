@@ -130,17 +130,6 @@ __device__ inline float sum_lane(const AddNormArgs& a, std::size_t at, float* ro
   return sum;
 }
 
-__device__ inline void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ inline void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
 // One row by a cluster: each thread block makes the whole sum, which is short, and a share of the outputs, where the
 // instructions are. The barrier keeps x unwritten until all have read it.
 __global__ void __launch_bounds__(kThreads) add_norm_cluster_kernel(AddNormArgs a) {
@@ -269,25 +258,17 @@ __global__ void add_rows_kernel(AddRowsArgs a) {
 }  // namespace
 
 cudaError_t launch(const EmbedArgs& a, cudaStream_t stream) {
-  embed_kernel<<<dim3(blocks_for(a.table.n_in, kThreads), a.n_rows), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(embed_kernel, {dim3(blocks_for(a.table.n_in, kThreads), a.n_rows), kThreads}, stream, a);
 }
 
 namespace {
 
 cudaError_t launch_cluster_norm(const AddNormArgs& a, cudaStream_t stream) {
-  const int cluster = std::min(kMaxCluster, blocks_for(padded_columns(a.dim) / kBlockColumns, kThreads / kWarp));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(cluster, a.n_rows);
-  config.blockDim = kThreads;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, add_norm_cluster_kernel, a);
+  LaunchShape shape;
+  shape.cluster = std::min(kMaxCluster, blocks_for(padded_columns(a.dim) / kBlockColumns, kThreads / kWarp));
+  shape.grid = dim3(shape.cluster, a.n_rows);
+  shape.block = kThreads;
+  return launch_kernel(add_norm_cluster_kernel, shape, stream, a);
 }
 
 cudaError_t device_has_clusters(bool* has) {
@@ -304,38 +285,29 @@ cudaError_t launch(const AddNormArgs& a, cudaStream_t stream) {
   bool has_clusters = false;
   const cudaError_t error = device_has_clusters(&has_clusters);
   if (error != cudaSuccess) return error;
-  if (a.dim > kSharedRow) {
-    add_norm_long_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
-  } else if (has_clusters && a.n_rows <= kFewRows) {
-    return launch_cluster_norm(a, stream);
-  } else {
-    add_norm_kernel<<<a.n_rows, kNormThreads, 0, stream>>>(a);
-  }
-  return cudaGetLastError();
+  if (a.dim > kSharedRow) return launch_kernel(add_norm_long_kernel, {a.n_rows, kNormThreads}, stream, a);
+  if (has_clusters && a.n_rows <= kFewRows) return launch_cluster_norm(a, stream);
+  return launch_kernel(add_norm_kernel, {a.n_rows, kNormThreads}, stream, a);
 }
 
 cudaError_t launch(const QuantizeArgs& a, cudaStream_t stream) {
-  quantize_kernel<<<quantize_grid(a.n_rows, a.dim), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(quantize_kernel, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
 }
 
 cudaError_t launch(const SiluArgs& a, cudaStream_t stream) {
   if (a.quantized.q != nullptr) {
-    silu_kernel<<<quantize_grid(a.n_rows, a.dim), kThreads, 0, stream>>>(a);
-  } else {
-    silu_only_kernel<<<blocks_for(static_cast<std::int64_t>(a.n_rows) * a.dim, kThreads), kThreads, 0, stream>>>(a);
+    return launch_kernel(silu_kernel, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
   }
-  return cudaGetLastError();
+  const int blocks = blocks_for(static_cast<std::int64_t>(a.n_rows) * a.dim, kThreads);
+  return launch_kernel(silu_only_kernel, {blocks, kThreads}, stream, a);
 }
 
 cudaError_t launch(const AddArgs& a, cudaStream_t stream) {
-  add_kernel<<<blocks_for(a.n, kThreads), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(add_kernel, {blocks_for(a.n, kThreads), kThreads}, stream, a);
 }
 
 cudaError_t launch(const AddRowsArgs& a, cudaStream_t stream) {
-  add_rows_kernel<<<dim3(blocks_for(a.dim, kThreads), a.n_rows), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(add_rows_kernel, {dim3(blocks_for(a.dim, kThreads), a.n_rows), kThreads}, stream, a);
 }
 
 }  // namespace nibble::kernels::cuda

@@ -94,8 +94,7 @@ cudaError_t launch_linear(const Format& format, const Quantized& input, const fl
                           cudaStream_t stream) {
   const auto run = [&](auto kernel, int tokens) {
     const dim3 grid((format.n_out() + kWarpsPerThreadBlock - 1) / kWarpsPerThreadBlock, (n_rows + tokens - 1) / tokens);
-    kernel<<<grid, kWarp * kWarpsPerThreadBlock, 0, stream>>>(format, input, bias, out, n_rows);
-    return cudaGetLastError();
+    return launch_kernel(kernel, {grid, kWarp * kWarpsPerThreadBlock}, stream, format, input, bias, out, n_rows);
   };
   if (n_rows == 1) return run(linear_kernel<Format, 1>, 1);
   if (n_rows <= 4) return run(linear_kernel<Format, 4>, 4);

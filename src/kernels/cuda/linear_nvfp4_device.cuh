@@ -1,17 +1,15 @@
-// What the NVFP4 linear kernels share: the packed layout of weights, the decoder, and the instructions of the tensor
-// core, of asynchronous copies and of barriers.
+// What the NVFP4 linear kernels share: the packed layout of weights and the decoder.
 #pragma once
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "format/nc1.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_nvfp4.h"
+#include "kernels/cuda/ptx.cuh"
 
 namespace nibble::kernels::cuda::nvfp4 {
-
-using format::u32;
-using u64 = unsigned long long;
 
 constexpr int kWarp = 32;
 constexpr u32 kAllLanes = 0xFFFFFFFFu;
@@ -97,22 +95,12 @@ __device__ inline u32 scale_pair(u32 scales) {
 template <int i>
 __device__ inline float scale_f32(u32 scales) {
   constexpr u32 kMask = 0x0FF00000u, kExponent = 0x30000000u;
-  constexpr int kAndOr = 0xEA;  // (a & b) | c, which the compiler would rather do in two
-  const u32 moved = i < 3 ? scales << (20 - 8 * i) : scales >> 4;
-  u32 bits;
-  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(bits) : "r"(moved), "n"(kMask), "r"(kExponent), "n"(kAndOr));
-  return __uint_as_float(bits);
+  return __uint_as_float(and_or<kMask>(i < 3 ? scales << (20 - 8 * i) : scales >> 4, kExponent));
 }
 
 // The sum of a block of value * q, value = code * scale, comes out of the matrix unit times 2^-7, that is 2^-17 in the
 // integers of the contract; the factor of the fma takes that up.
 constexpr float kSumUnit = 0x1p17f;
-
-__device__ inline u32 multiply_halves(u32 a, u32 b) {
-  u32 product;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
 
 // Folds scales into a decoded word: `low` belongs to rows m < 8 of the instruction, `high` to the others.
 __device__ inline void fold_scales(u32 (&a)[4], u32 low, u32 high) {
@@ -120,102 +108,6 @@ __device__ inline void fold_scales(u32 (&a)[4], u32 low, u32 high) {
   a[1] = multiply_halves(a[1], high);
   a[2] = multiply_halves(a[2], low);
   a[3] = multiply_halves(a[3], high);
-}
-
-// d += a * b on 16 x 16 and 16 x 8.
-__device__ inline void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// --- shared memory, asynchronous copies, barriers ---
-
-__device__ inline u32 shared_address(const void* p) {
-  return static_cast<u32>(__cvta_generic_to_shared(p));
-}
-
-__device__ inline uint4 load_shared16(u32 address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
-  return v;
-}
-__device__ inline u32 load_shared4(u32 address) {
-  u32 v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
-  return v;
-}
-__device__ inline void store_shared4(u32 address, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
-}
-__device__ inline void store_shared8(u32 address, float v, float w) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v), "f"(w) : "memory");
-}
-
-__device__ inline u64 load_shared8(u32 address) {
-  u64 v;
-  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(address));
-  return v;
-}
-
-// Copies 16 bytes if the condition holds.
-__device__ inline void copy_async16_if(bool condition, u32 shared, u64 global) {
-  asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(shared),
-               "l"(global), "r"(static_cast<u32>(condition))
-               : "memory");
-}
-__device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kPending>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ inline void barrier_init(u32 barrier, int count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ inline void barrier_arrive(u32 barrier) {
-  asm volatile("{.reg .b64 state; mbarrier.arrive.shared.b64 state, [%0];}" ::"r"(barrier) : "memory");
-}
-__device__ inline bool barrier_test(u32 barrier, u32 parity) {
-  u32 done;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-               : "=r"(done)
-               : "r"(barrier), "r"(parity)
-               : "memory");
-#else
-  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-               : "=r"(done)
-               : "r"(barrier), "r"(parity)
-               : "memory");
-#endif
-  return done != 0;
-}
-__device__ inline void barrier_wait(u32 barrier, u32 parity) {
-  while (!barrier_test(barrier, parity)) {
-  }
-}
-
-// The compiler would rather compute a cheap value again in every iteration than keep it.
-__device__ inline void keep(u32& value) {
-  asm volatile("" : "+r"(value));
-}
-__device__ inline void keep(int& value) {
-  asm volatile("" : "+r"(value));
-}
-
-// The launch may have started before the kernels ahead of it ended: `wait` for them before touching what they make.
-__device__ inline void wait_for_predecessors() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ inline void let_successors_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 }  // namespace nibble::kernels::cuda::nvfp4

@@ -5,13 +5,6 @@
 namespace nibble::kernels::cuda {
 namespace {
 
-// __byte_perm ignores the sign bit of its selectors; PRMT itself does not.
-__device__ u32 permute(u32 low, u32 high, u32 selectors) {
-  u32 bytes;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
-  return bytes;
-}
-
 // Four codes to four signed bytes q1. A selector nibble of PRMT with its high bit set yields the replicated sign of the
 // chosen byte, which is 0 here; so each of two look-ups leaves the codes of one sign and zeros. Tables hold 12 + q1.
 __device__ int decode4(u32 codes) {

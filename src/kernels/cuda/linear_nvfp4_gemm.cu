@@ -44,11 +44,11 @@ __device__ void start_stage(const Problem& p, Shared& shared, int block, int fir
       const int piece = i * kThreads + threadIdx.x, token = piece / 8, k = piece % 8;
       const int row = min(first_token + token, p.n_rows - 1);
       const __half* from = p.q + (static_cast<std::size_t>(row) * p.n_pairs * 2 + block) * kBlock + k * 8;
-      copy_async16_if(true, shared_address(&shared.q[stage][token][k ^ (token & 1) * 4]), reinterpret_cast<u64>(from));
+      copy_16_if(true, shared_address(&shared.q[stage][token][k ^ (token & 1) * 4]), reinterpret_cast<u64>(from));
     }
     const float* d = p.d + static_cast<std::size_t>(block) * p.d_stride + first_token + threadIdx.x * 4;
-    copy_async16_if(threadIdx.x < kTokens / 4, shared_address(&shared.d[stage][threadIdx.x * 4 % kTokens]),
-                    reinterpret_cast<u64>(d));
+    copy_16_if(threadIdx.x < kTokens / 4, shared_address(&shared.d[stage][threadIdx.x * 4 % kTokens]),
+               reinterpret_cast<u64>(d));
   }
   commit_copies();
 }
@@ -90,8 +90,8 @@ __device__ inline void multiply_block(const WeightWords& w, const uint4 (&q)[kTo
       const uint4 x = q[first + j * 8 + m][(half * 4 + quad) ^ (m & 1) * 4];
 #pragma unroll
       for (int i = 0; i < kWarpTiles; ++i) {
-        mma(sums[i][j], a[i][0], x.x, x.y);
-        mma(sums[i][j], a[i][1], x.z, x.w);
+        mma_f16(sums[i][j], a[i][0], x.x, x.y);
+        mma_f16(sums[i][j], a[i][1], x.z, x.w);
       }
     }
   }
@@ -146,7 +146,7 @@ __device__ void write(const Problem& p, const Segment& segment, int first_row, i
 }
 
 __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_constant__ Problem p) {
-  extern __shared__ __align__(128) std::uint8_t memory[];
+  NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 128);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const RowTiles rows = find_rows(p, blockIdx.y);
@@ -182,14 +182,10 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_cons
 }  // namespace
 
 cudaError_t launch_gemm_mma(const Problem& p, const Device&, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Shared));
-  const cudaError_t error = cudaFuncSetAttribute(gemm_mma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   int groups = 0;
   for (int s = 0; s < p.n_segments; ++s) groups += (p.segments[s].n_tiles + kRowTiles - 1) / kRowTiles;
   const dim3 grid((p.n_rows + kTokens - 1) / kTokens, groups);
-  gemm_mma_kernel<<<grid, kThreads, kBytes, stream>>>(p);
-  return cudaGetLastError();
+  return launch_kernel(gemm_mma_kernel, {grid, kThreads, sizeof(Shared)}, stream, p);
 }
 
 }  // namespace nibble::kernels::cuda::nvfp4

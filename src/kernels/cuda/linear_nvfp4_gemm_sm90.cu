@@ -285,7 +285,8 @@ struct Consumer {
       }
     }
   }
-  static __device__ __noinline__ void write_some(const Segment& segment, int row, float* out, float4 values) {
+  static __device__ __attribute__((noinline)) void write_some(const Segment& segment, int row, float* out,
+                                                              float4 values) {
     const float v[4] = {values.x, values.y, values.z, values.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -324,7 +325,7 @@ struct Consumer {
         named_arrive(kTurnBarrier + 1 - turn, kConsumers * kWarpgroup);
         wgmma_wait<0>();
 #pragma unroll
-        for (int i = 0; i < kValues; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+        for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
         if (thread % kWarp == 0) barrier_arrive(NIBBLE_AT(base, empty) + stage.index * 8);
         promote(sums, d0, d1, g, acc);
         stage.next();
@@ -339,7 +340,7 @@ template <int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     gemm_wgmma_kernel(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ __align__(1024) std::uint8_t memory[];
+  NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 1024);
   u32 base = shared_address(memory);
   keep(base);
   let_successors_start();
@@ -403,22 +404,14 @@ int count_tiles(const Problem& p) {
 template <int kTiles>
 cudaError_t launch(const Problem& p, const Device& device, cudaStream_t stream) {
   CUtensorMap map;
-  cudaError_t error = describe_tokens(p, &map);
+  const cudaError_t error = describe_tokens(p, &map);
   if (error != cudaSuccess) return error;
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<kTiles>));
-  error = cudaFuncSetAttribute(gemm_wgmma_kernel<kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = std::min(device.n_multiprocessors, count_tiles<kTiles>(p));
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, gemm_wgmma_kernel<kTiles>, p, map);
+  LaunchShape shape;
+  shape.grid = std::min(device.n_multiprocessors, count_tiles<kTiles>(p));
+  shape.block = kThreads;
+  shape.shared_bytes = sizeof(Shared<kTiles>);
+  shape.starts_early = true;
+  return launch_kernel(gemm_wgmma_kernel<kTiles>, shape, stream, p, map);
 }
 
 }  // namespace

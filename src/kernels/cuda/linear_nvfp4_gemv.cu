@@ -19,7 +19,7 @@ namespace {
 template <int kTokens>
 __global__ void __launch_bounds__(Shape<kTokens>::kThreads, Shape<kTokens>::kBlocksPerMultiprocessor)
     gemv_kernel(const __grid_constant__ Problem p, u32 ring_units, bool only_exact) {
-  extern __shared__ __align__(128) std::uint8_t memory[];
+  NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 128);
   Shared<kTokens>& shared = *reinterpret_cast<Shared<kTokens>*>(memory);
   int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   keep(warp);
@@ -65,21 +65,14 @@ cudaError_t launch(const Problem& p, const Device& device, bool only_exact, cuda
   constexpr int kFixedBytes = sizeof(Shared<kTokens>), kRingBytes = kWarps * kUnitBytes;  // of one unit a warp
   const int ring_units = std::min(Shape<kTokens>::kRingUnits, (device.shared_bytes - kFixedBytes) / kRingBytes);
   const int bytes = kFixedBytes + ring_units * kRingBytes;
-  cudaError_t error = cudaFuncSetAttribute(gemv_kernel<kTokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error != cudaSuccess) return error;
   const int blocks = blocks_for(kTokens, n_tiles, device.n_multiprocessors);
   const int grid = std::max(std::min(n_tiles, blocks), (n_tiles + kMaxTiles - 1) / kMaxTiles);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(grid, (p.n_rows + kNvfp4GemvRows - 1) / kNvfp4GemvRows);
-  config.blockDim = Shape<kTokens>::kThreads;
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = device.capability >= 90 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, gemv_kernel<kTokens>, p, static_cast<u32>(ring_units), only_exact);
+  LaunchShape shape;
+  shape.grid = dim3(grid, (p.n_rows + kNvfp4GemvRows - 1) / kNvfp4GemvRows);
+  shape.block = Shape<kTokens>::kThreads;
+  shape.shared_bytes = bytes;
+  shape.starts_early = device.capability >= 90;
+  return launch_kernel(gemv_kernel<kTokens>, shape, stream, p, static_cast<u32>(ring_units), only_exact);
 }
 
 }  // namespace

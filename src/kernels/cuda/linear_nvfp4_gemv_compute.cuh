@@ -78,7 +78,7 @@ __device__ inline void multiply_one_row(const Words& words, const OneRow& x, u32
   for (int step = 0; step < 8; ++step) {
     u32 a[4];
     decode(words.w[step / 4][step % 4], a);
-    mma(d, a, x.b[step / 4][step % 4][0], x.b[step / 4][step % 4][1]);
+    mma_f16(d, a, x.b[step / 4][step % 4][0], x.b[step / 4][step % 4][1]);
   }
   // Lane `quad` has groups 2 * quad and 2 * quad + 1 of two rows. Neighbours swap, so that each ends with one row.
   using Sum = std::conditional_t<kExact, double, float>;
@@ -115,7 +115,7 @@ __device__ inline void multiply_block(const u32 (&words)[4], u32 scales01, u32 s
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
       const uint4 piece = x[j * 4 + block * 2 + step / 2];
-      mma(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
+      mma_f16(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
     }
   }
 }
@@ -215,9 +215,9 @@ struct Compute {
       for (int u = 0; u < kHere; ++u) {
         const bool wanted = tile + u < n;
         const u32 at = to + u * kUnitBytes + lane * 16;
-        copy_async16_if(wanted, at, from[u]);
-        copy_async16_if(wanted, at + 512, from[u] + 512);
-        copy_async16_if(wanted && lane < (kUnitBytes - 1024) / 16, at + 1024, from[u] + 1024);
+        copy_16_if(wanted, at, from[u]);
+        copy_16_if(wanted, at + 512, from[u] + 512);
+        copy_16_if(wanted && lane < (kUnitBytes - 1024) / 16, at + 1024, from[u] + 1024);
       }
       commit_copies();
     }

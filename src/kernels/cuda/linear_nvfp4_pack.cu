@@ -125,11 +125,9 @@ cudaError_t pack_nvfp4(const Nvfp4PackArgs& a, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   constexpr int kWarps = kThreads / kWarp;
   const std::int64_t n_warps = static_cast<std::int64_t>(layout.n_tiles) * layout.n_pairs * 2;
-  pack_kernel<<<static_cast<unsigned>((n_warps + kWarps - 1) / kWarps), kThreads, 0, stream>>>(a);
-  error = cudaGetLastError();
+  error = launch_kernel(pack_kernel, {static_cast<unsigned>((n_warps + kWarps - 1) / kWarps), kThreads}, stream, a);
   if (error != cudaSuccess) return error;
-  list_exact_tiles_kernel<<<1, kWarp, 0, stream>>>(a.packed, layout);
-  return cudaGetLastError();
+  return launch_kernel(list_exact_tiles_kernel, {1, kWarp}, stream, a.packed, layout);
 }
 
 cudaError_t finish_packing(const Nvfp4PackArgs& a, Nvfp4Weights* weights, cudaStream_t stream) {

@@ -46,8 +46,8 @@ class Rows16Format {
     int low = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      asm("dp2a.lo.s32.u32 %0, %1, %2, %0;" : "+r"(low) : "r"(q.pairs[2 * i]), "r"(w.low[i]));
-      asm("dp2a.hi.s32.u32 %0, %1, %2, %0;" : "+r"(low) : "r"(q.pairs[2 * i + 1]), "r"(w.low[i]));
+      low = dot_unsigned_low(q.pairs[2 * i], w.low[i], low);
+      low = dot_unsigned_high(q.pairs[2 * i + 1], w.low[i], low);
     }
     return 256 * dot_bytes(w.high, q) + low;
   }
@@ -128,8 +128,7 @@ cudaError_t launch(const LinearRowsArgs& a, cudaStream_t stream) {
     case RowFormat::kF32:
       break;
   }
-  linear_f32_kernel<<<dim3(a.weights.n_out, a.n_rows), format::nc1::kReduceLanes, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(linear_f32_kernel, {dim3(a.weights.n_out, a.n_rows), format::nc1::kReduceLanes}, stream, a);
 }
 
 }  // namespace nibble::kernels::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/read_bandwidth.h"
 
 namespace nibble::kernels::cuda {
@@ -41,10 +42,10 @@ cudaError_t measure_read_bandwidth(double* gb_per_s) {
   float best = 1e9F;
   for (int i = 0; i < kPasses && error == cudaSuccess; ++i) {
     cudaEventRecord(begin);
-    read_kernel<<<multiprocessors * 16, kThreads>>>(static_cast<const uint4*>(memory), kBytes / sizeof(uint4),
-                                                    reinterpret_cast<unsigned*>(static_cast<char*>(memory) + kBytes));
+    error = launch_kernel(read_kernel, {multiprocessors * 16, kThreads}, nullptr, static_cast<const uint4*>(memory),
+                          kBytes / sizeof(uint4), reinterpret_cast<unsigned*>(static_cast<char*>(memory) + kBytes));
     cudaEventRecord(end);
-    error = cudaEventSynchronize(end);
+    if (error == cudaSuccess) error = cudaEventSynchronize(end);
     float ms = 0;
     if (error == cudaSuccess) error = cudaEventElapsedTime(&ms, begin, end);
     best = std::min(best, ms);

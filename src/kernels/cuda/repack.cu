@@ -68,19 +68,16 @@ cudaError_t probe_kernel_image() {
 }
 
 cudaError_t launch(const SplitQ8Args& a, cudaStream_t stream) {
-  split_q8_kernel<<<blocks_for(a.n_blocks * kQ8Block), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(split_q8_kernel, {blocks_for(a.n_blocks * kQ8Block), kThreads}, stream, a);
 }
 
 cudaError_t launch(const RowUnitsArgs& a, cudaStream_t stream) {
   const std::int64_t n_blocks = padded_columns(a.rows.n_in) / kBlockColumns;
-  row_units_kernel<<<blocks_for(a.rows.n_out * n_blocks * kWarp), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(row_units_kernel, {blocks_for(a.rows.n_out * n_blocks * kWarp), kThreads}, stream, a);
 }
 
 cudaError_t launch(const CheckFiniteArgs& a, cudaStream_t stream) {
-  check_finite_kernel<<<blocks_for(a.n), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(check_finite_kernel, {blocks_for(a.n), kThreads}, stream, a);
 }
 
 }  // namespace nibble::kernels::cuda

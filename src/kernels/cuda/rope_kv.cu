@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs a) {
 // A warp takes one head of one row: those of the queries, if there are any,
 // then the keys, then the values.
 __global__ void __launch_bounds__(kThreads) rope_store_kv_kernel(RopeStoreKvArgs a) {
-  __shared__ alignas(16) float vectors[kWarps][kMaxHeadDim];
+  alignas(16) __shared__ float vectors[kWarps][kMaxHeadDim];
   const StoreKvArgs& kv = a.kv;
   const int lane = threadIdx.x % kWarp, row = blockIdx.y;
   int index = blockIdx.x * kWarps + threadIdx.x / kWarp;
@@ -51,14 +51,12 @@ __global__ void __launch_bounds__(kThreads) rope_store_kv_kernel(RopeStoreKvArgs
 }  // namespace
 
 cudaError_t launch(const RopeArgs& a, cudaStream_t stream) {
-  rope_kernel<<<dim3((a.n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(rope_kernel, {dim3((a.n_heads + kWarps - 1) / kWarps, a.n_rows), kThreads}, stream, a);
 }
 
 cudaError_t launch(const RopeStoreKvArgs& a, cudaStream_t stream) {
   const int n_heads = a.q.n_heads + 2 * a.kv.n_kv_heads;
-  rope_store_kv_kernel<<<dim3((n_heads + kWarps - 1) / kWarps, a.kv.n_rows), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(rope_store_kv_kernel, {dim3((n_heads + kWarps - 1) / kWarps, a.kv.n_rows), kThreads}, stream, a);
 }
 
 }  // namespace nibble::kernels::cuda

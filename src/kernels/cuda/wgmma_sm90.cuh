@@ -70,6 +70,11 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// The sums of wgmma are there, not before: the compiler does not know.
+__device__ inline void wgmma_keep(float& sum) {
+  asm volatile("" : "+f"(sum)::"memory");
+}
+
 // d = a * b, or d += a * b: 64 rows of a, kColumns rows of b, 16 of K, f16 into f32.
 template <int kColumns>
 struct Wgmma;
