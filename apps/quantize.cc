@@ -20,7 +20,7 @@ namespace nibble::apps {
 namespace {
 
 constexpr std::pair<std::string_view, HeadFormat> kHeads[] = {
-    {"f16", HeadFormat::kF16}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
+    {"f16", HeadFormat::kF16}, {"keep", HeadFormat::kKeep}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
 
 struct QuantizeFlags {
   std::string source;
@@ -88,8 +88,10 @@ Command add_quantize(CLI::App& app) {
              "scales; max: the rules of ModelOpt's export, bit for bit");
   std::vector<std::string> heads;
   for (const auto& [name, format] : kHeads) heads.emplace_back(name);
-  add_choice(*command, "--head", flags->head, std::move(heads),
-             "The output head: f16 (bf16 if the source is), q8_0 or nvfp4; the embedding stays 16-bit");
+  add_choice(
+      *command, "--head", flags->head, std::move(heads),
+      "The output head: f16 (bf16 if the source is), q8_0 or nvfp4, beside an embedding of 16 bits; keep: head and "
+      "embedding as the source has them, byte for byte");
   add_threads(*command, flags->n_threads);
   return [flags] { return quantize(*flags); };
 }

@@ -82,7 +82,10 @@ Result<TensorPlan> plan_head(const GgufFile& file, const TensorView& tensor, Hea
   if (tensor.shape.rank() != 2) {
     return refuse(file, tensor, "the head is not a matrix", "[d_model, vocab_size]", {});
   }
-  if (head == HeadFormat::kQ8_0) {
+  if (head == HeadFormat::kKeep) {
+    plan.dtype = tensor.dtype;
+    plan.verbatim = true;
+  } else if (head == HeadFormat::kQ8_0) {
     if (tensor.cols() % dtype_info(DType::kQ8_0).block_size != 0) {
       return refuse(file, tensor, "the head cannot be Q8_0", "a multiple of 32 inputs", "choose another head format");
     }
@@ -110,7 +113,11 @@ Result<std::vector<TensorPlan>> plan_tensors(const GgufFile& source, HeadFormat 
       continue;
     }
     plans.push_back(plan_tensor(tensor));
-    if (tensor.name == kEmbedding && tied && head != HeadFormat::kF16) {
+    if (tensor.name != kEmbedding) continue;
+    if (head == HeadFormat::kKeep) {
+      plans.back().dtype = tensor.dtype;
+      plans.back().verbatim = true;
+    } else if (tied && head != HeadFormat::kF16) {
       NIBBLE_ASSIGN(TensorPlan plan, plan_head(source, tensor, head));
       plans.push_back(std::move(plan));
     }

@@ -10,8 +10,9 @@
 
 namespace nibble {
 
-// Format of output.weight. kF16 keeps a tied head tied; for the others a model without a head of its own gets one.
-enum class HeadFormat { kF16, kQ8_0, kNvfp4 };
+// Format of output.weight. kF16 and kKeep leave a tied head tied; for the others a model without a head of its own gets
+// one. kKeep copies head and embedding byte for byte, whatever their types; the others write the embedding in 16 bits.
+enum class HeadFormat { kF16, kKeep, kQ8_0, kNvfp4 };
 
 struct TensorPlan {
   TensorView source;

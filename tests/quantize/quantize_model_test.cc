@@ -159,6 +159,31 @@ TEST_F(QuantizeModel, AQ8HeadIsCopiedVerbatimAndABF16OneStays) {
   EXPECT_EQ(file->find_tensor("output.weight")->dtype, DType::kBF16);
 }
 
+TEST_F(QuantizeModel, KeepCopiesHeadAndEmbeddingAndLeavesATiedHeadTied) {
+  Bytes q8;
+  for (int i = 0; i < 5; ++i) {
+    q8.put<std::uint16_t>(0x2C00);
+    for (int j = 0; j < 32; ++j) q8.put<std::int8_t>(static_cast<std::int8_t>(i * 7 - j * 3));
+  }
+  for (const bool has_head : {false, true}) {
+    GgufBuilder model;
+    model.add_tensor("blk.0.ffn_up.weight", 0, {64, 2}, bytes_of_floats(random_weights(128, 9)));
+    model.add_tensor("token_embd.weight", 8, {32, 5}, q8);
+    if (has_head) model.add_tensor("output.weight", 0, {32, 5}, bytes_of_floats(random_weights(160, 10)));
+    const Result<QuantizeSummary> summary = quantize(model.build(), {.head = HeadFormat::kKeep});
+    ASSERT_TRUE(summary.ok()) << summary.error().to_string();
+    const Result<GgufFile> file = GgufFile::open(output());
+    const TensorView* embedding = file->find_tensor("token_embd.weight");
+    EXPECT_EQ(embedding->dtype, DType::kQ8_0);
+    EXPECT_TRUE(std::equal(embedding->bytes.begin(), embedding->bytes.end(), q8.span().begin(), q8.span().end()));
+    ASSERT_EQ(file->find_tensor("output.weight") != nullptr, has_head);
+    if (has_head) {
+      EXPECT_EQ(file->find_tensor("output.weight")->dtype, DType::kF32);
+    }
+    EXPECT_EQ(file->find_tensor("blk.0.ffn_up.weight")->dtype, DType::kNVFP4_E2M1);
+  }
+}
+
 TEST_F(QuantizeModel, RefusesWhatCannotBeQuantized) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto with = [](const std::string& name, std::uint32_t type, const std::vector<std::uint64_t>& dims,
