@@ -104,8 +104,9 @@ class Nvfp4Format : public FormatOfBlocks {
 
   // Parts of a record together, as they meet the same activations, and a group for all tokens. noinline, because gcc 12
   // keeps the sums in memory where it inlines this: 24 GB/s instead of 40.
-  template <int kTokens>
+  template <int kTokens, int kStream>
   [[gnu::noinline]] void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    keep_apart<kStream>();
     parts[0].template prefetch<kRecord / kLineBytes>(0);
     const PlaneBlock* planes = in.planes + static_cast<std::size_t>(parts[0].block) * kTokens;
     GroupScales scales[kPartsAtOnce];

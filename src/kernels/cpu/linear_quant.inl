@@ -231,8 +231,9 @@ class QuantRecords : public QuantRows<kind_of(kLayout)> {
   QuantRecords(const QuantWeights& weights, const Activations& in)
       : QuantRows<kind_of(kLayout)>(weights, in, kLayout) {}
 
-  template <int kTokens>
+  template <int kTokens, int kStream>
   void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    keep_apart<kStream>();
     const std::size_t at = static_cast<std::size_t>(parts[0].block) * kTokens;
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) {

@@ -15,8 +15,9 @@ class Rows16Format : public FormatOfBlocks {
   const std::uint8_t* records() const { return reinterpret_cast<const std::uint8_t*>(w_.records); }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  template <int kTokens>
+  template <int kTokens, int kStream>
   void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    keep_apart<kStream>();
     const std::int16_t* q = in.q + static_cast<std::size_t>(parts[0].block) * kTokens * 64;
     constexpr int kChains = kTokens == 1 ? 4 : 2;  // a dot product is waited for
 #pragma GCC unroll 4
@@ -127,8 +128,9 @@ class Q8Format : public FormatOfBlocks {
   const std::uint8_t* records() const { return w_.records; }
   RecordPart part(int row, int block) const { return part_of(*this, row, block, n_blocks_); }
 
-  template <int kTokens>
+  template <int kTokens, int kStream>
   void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
+    keep_apart<kStream>();
     const std::int16_t* q = in.q + static_cast<std::size_t>(parts[0].block) * kTokens * 64;
 #pragma GCC unroll 4
     for (int p = 0; p < kPartsAtOnce; ++p) {
