@@ -16,6 +16,8 @@ using measure::Json;
 
 struct OpFlags {
   measure::OpOptions options;
+  std::string against;
+  std::string python = "python3";
   bool json = false;
   std::string output;
 };
@@ -56,6 +58,11 @@ void print_row(const Json& row) {
       row["data"] == "any"   ? ""
       : row["data"] == "ram" ? "from RAM"
                              : "from the cache");
+  if (!row.contains("peer")) return;
+  const Json& speed = row["speed_over_peer"];
+  say("     {:.2f} ({:.2f} to {:.2f}) of the speed of ggml, {:.1f}: {}\n", speed["ratio"].get<double>(),
+      speed["low"].get<double>(), speed["high"].get<double>(), row["peer"]["achieved"].get<double>(),
+      row["peer"]["description"].get<std::string>());
 }
 
 Result<int> bench_op(const OpFlags& flags) {
@@ -88,9 +95,15 @@ Command add_bench_op(CLI::App& bench) {
               "Instruction sets of the cpu backend: " + in_words(isas) + " (default: the best of this machine)");
   add_numbers(*command, "--threads", options.threads, "Thread counts (default: 1 and all)", 1, 1024);
   command->add_flag("--from-cache", options.from_cache, "gemv: one small matrix again and again");
+  CLI::Option* against = add_choice(*command, "--against", flags->against, {"ggml"},
+                                    "ggml: its CPU kernels on the same shape and format, in turn");
+  command->add_option("--python", flags->python, "A Python with llama-cpp-python")
+      ->needs(against)
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "Rows and limits as JSON on stdout");
   command->add_option("-o,--output", flags->output, "The same JSON into a file");
   return [flags] {
+    if (!flags->against.empty()) flags->options.ggml_python = flags->python;
     const Result<int> status = bench_op(*flags);
     return status.ok() ? *status : fail(status.error());
   };

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# bench/speed.sh [BUILD]: makes the receipts of the README's speed tables, in about a quarter of an hour on a quiet machine,
+# bench/speed.sh [BUILD]: makes the receipts of the README's speed tables, in about twenty minutes on a quiet machine,
 # then writes the tables. BUILD (default build/release) is a release build of a commit without changes.
 #
 #     PYTHON=venv/bin/python bench/speed.sh       # a Python with llama-cpp-python; default python3
 #     MACHINE=zen5                                # in the names of the receipts of kernels
+#     GEMMA=gemma-3-270m-q4_k_m.gguf              # that model as well, if you have accepted its terms
 #
 # Timings need the machine for themselves: nothing else runs, and the script asks for a higher priority where it may.
 set -euo pipefail
@@ -35,24 +36,29 @@ bench() {
 bench "speed_op_$machine.json" op
 bench "speed_op_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096
 
-# both KEY MODEL.gguf REPETITIONS: decode and prefill of both lanes beside llama.cpp on the published file.
-both() {
-  local key=$1 published=$2 repetitions=$3 nvfp4=$work/$1.nvfp4.gguf lane file
-  "$nibble" quantize "$published" -o "$nvfp4" 2>/dev/null
-  for lane in "" kquant_; do
-    file=$nvfp4
-    [ -z "$lane" ] || file=$published
+# whole KEY MODEL.gguf REPETITIONS: decode and prefill beside llama.cpp on the published file, of NVFP4 as 'quantize' makes it,
+# of NVFP4 with the published head and embedding, and of the published file itself.
+whole() {
+  local key=$1 published=$2 repetitions=$3 lane file task
+  for lane in "" keep_ kquant_; do
+    file=$work/$lane$key.gguf
+    case $lane in
+      "") "$nibble" quantize "$published" -o "$file" 2>/dev/null ;;
+      keep_) "$nibble" quantize "$published" --head keep -o "$file" 2>/dev/null ;;
+      kquant_) file=$published ;;
+    esac
     for task in decode prefill; do
       bench "speed_$lane${task}_$key.json" "$task" "$file" --against llama.cpp --against-model "$published" \
         --python "$python" --repetitions "$repetitions"
     done
   done
-  rm "$nvfp4"
+  rm "$work"/*"$key.gguf"
 }
 
-both smollm2_135m "$(scripts/fetch_model.sh smollm2-135m-instruct)" 9
-both qwen2.5_coder_0.5b "$(scripts/fetch_model.sh qwen2.5-coder-0.5b-instruct)" 9
-both qwen2.5_coder_1.5b "$(scripts/fetch_model.sh qwen2.5-coder-1.5b-instruct)" 5
+whole smollm2_135m "$(scripts/fetch_model.sh smollm2-135m-instruct)" 9
+whole qwen2.5_coder_0.5b "$(scripts/fetch_model.sh qwen2.5-coder-0.5b-instruct)" 9
+whole qwen2.5_coder_1.5b "$(scripts/fetch_model.sh qwen2.5-coder-1.5b-instruct)" 5
+[ -z "${GEMMA:-}" ] || whole gemma_3_270m "$GEMMA" 9
 
 step "the tables"
 python3 tools/check_claims --write

@@ -5,7 +5,8 @@
 
 #include "measure/child_process.h"
 #include "measure/contender.h"
-#include "measure/llama_driver.h"
+#include "measure/python_drivers.h"
+#include "measure/python_peer.h"
 
 namespace nibble::measure {
 namespace {
@@ -28,45 +29,34 @@ std::string string_at(const Json& json, const char* key) {
 
 class PythonContender final : public Contender {
  public:
-  PythonContender(ChildProcess child, Json facts, LlamaOptions options)
-      : child_(std::move(child)), facts_(std::move(facts)), options_(std::move(options)) {}
+  PythonContender(PythonPeer peer, LlamaOptions options) : peer_(std::move(peer)), options_(std::move(options)) {}
 
   Result<Sample> run() override {
-    NIBBLE_TRY(child_.write_line("run"));
-    NIBBLE_ASSIGN(const std::string line, child_.read_line(kTimeout));
-    const Json answer = Json::parse(line, nullptr, false);
-    if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number()) {
-      return not_here(line, options_);
-    }
-    return Sample{answer["seconds"].get<double>(), string_at(answer, "digest")};
+    auto sample = peer_.sample();
+    if (!sample.ok()) return not_here(sample.error().message, options_);
+    return sample;
   }
-  Json facts() const override { return facts_; }
+  Json facts() const override {
+    return {{"peer", "llama.cpp"},
+            {"description", peer_.description()},
+            {"file", options_.model.substr(options_.model.rfind('/') + 1)},
+            {"threads", options_.n_threads}};
+  }
 
  private:
-  ChildProcess child_;
-  Json facts_;
+  PythonPeer peer_;
   LlamaOptions options_;
 };
 
 Result<std::unique_ptr<Contender>> make_python_contender(const LlamaOptions& options, const Task& task) {
-  auto child = ChildProcess::start({options.python, "-c", kLlamaDriver}, true);
-  if (!child.ok()) return not_here(child.error().message, options);
-  const Json request = {{"model", options.model},
-                        {"work", work_name(task.work)},
-                        {"prefix", task.prefix},
-                        {"tokens", task.tokens},
-                        {"threads", options.n_threads}};
-  NIBBLE_TRY(child->write_line(request.dump()));
-  auto line = child->read_line(kTimeout);
-  if (!line.ok()) return not_here(line.error().message, options);
-  const Json answer = Json::parse(*line, nullptr, false);
-  const std::string description = string_at(answer, "description"), reason = string_at(answer, "error");
-  if (description.empty()) return not_here(reason.empty() ? *line : reason, options);
-  Json facts = {{"peer", "llama.cpp"},
-                {"description", description},
-                {"file", options.model.substr(options.model.rfind('/') + 1)},
-                {"threads", options.n_threads}};
-  return std::unique_ptr<Contender>(std::make_unique<PythonContender>(std::move(*child), std::move(facts), options));
+  auto peer = PythonPeer::start(options.python, kLlamaDriver,
+                                {{"model", options.model},
+                                 {"work", work_name(task.work)},
+                                 {"prefix", task.prefix},
+                                 {"tokens", task.tokens},
+                                 {"threads", options.n_threads}});
+  if (!peer.ok()) return not_here(peer.error().message, options);
+  return std::unique_ptr<Contender>(std::make_unique<PythonContender>(std::move(*peer), options));
 }
 
 // llama-bench -r 1 -o json: an array of tests, each with its samples in nanoseconds. It decodes from an empty cache or

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "kernels/limits.h"
+#include "measure/ggml_peer.h"
 #include "measure/op_layer.h"
 #include "measure/statistics.h"
 
@@ -72,6 +74,8 @@ struct Row {
   std::size_t bytes = 0;
   std::size_t limit_bytes = 0;  // of the buffer whose reading is the limit
   std::vector<double> seconds = {};
+  std::string peer = {};  // what runs beside it, in its words
+  std::vector<double> peer_seconds = {};
   std::string digest = {};
 
   bool is_gemv() const { return m <= kGemvTokens; }
@@ -83,44 +87,72 @@ struct Row {
   }
   Json to_json(const Limits& limits) const {
     const double s = median(seconds);
-    const double achieved = (is_gemv() ? static_cast<double>(bytes) : ops()) / s * 1e-9;
+    const double achieved = rate(s);
     const double limit = !machine.is_cpu() ? 0
                          : is_gemv()       ? limits.best_read(machine.threads, limit_bytes)
                                            : limits.best_integer(machine);
-    return {{"op", is_gemv() ? "gemv" : "gemm"},
-            {"format", format},
-            {"m", m},
-            {"n", shape.n},
-            {"k", shape.k},
-            {"backend", machine.backend},
-            {"isa", machine.isa},
-            {"threads", machine.threads},
-            {"data", data},
-            {"samples_s", seconds},
-            {"median_s", s},
-            {"cv", population_cv(seconds)},
-            {"bytes", bytes},
-            {"ops", ops()},
-            {"limit_kind", is_gemv() ? "read_gb_per_s" : "int16_gop_per_s"},
-            {"achieved", achieved},
-            {"limit", limit > 0 ? Json(limit) : Json()},
-            {"share", limit > 0 ? Json(achieved / limit) : Json()},
-            {"digest", digest}};
+    Json json = {{"op", is_gemv() ? "gemv" : "gemm"},
+                 {"format", format},
+                 {"m", m},
+                 {"n", shape.n},
+                 {"k", shape.k},
+                 {"backend", machine.backend},
+                 {"isa", machine.isa},
+                 {"threads", machine.threads},
+                 {"data", data},
+                 {"samples_s", seconds},
+                 {"median_s", s},
+                 {"cv", population_cv(seconds)},
+                 {"bytes", bytes},
+                 {"ops", ops()},
+                 {"limit_kind", is_gemv() ? "read_gb_per_s" : "int16_gop_per_s"},
+                 {"achieved", achieved},
+                 {"limit", limit > 0 ? Json(limit) : Json()},
+                 {"share", limit > 0 ? Json(achieved / limit) : Json()},
+                 {"digest", digest}};
+    if (!peer.empty()) add_peer(json);
+    return json;
+  }
+
+ private:
+  double rate(double s) const { return (is_gemv() ? static_cast<double>(bytes) : ops()) / s * 1e-9; }
+  void add_peer(Json& json) const {
+    const double s = median(peer_seconds);
+    json["peer"] = {{"peer", "ggml"},
+                    {"description", peer},
+                    {"samples_s", peer_seconds},
+                    {"median_s", s},
+                    {"cv", population_cv(peer_seconds)},
+                    {"achieved", rate(s)}};
+    const Ratio ratio = ratio_of_medians(peer_seconds, seconds);
+    json["speed_over_peer"] = {{"ratio", ratio.value}, {"low", ratio.low}, {"high", ratio.high}};
   }
 };
 
-std::vector<double> sample(OpLayer& layer, double budget_s) {
-  std::vector<double> seconds;
+double seconds_of_pass(OpLayer& layer) {
+  const auto begin = std::chrono::steady_clock::now();
+  layer.pass();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return elapsed.count() / static_cast<double>(layer.n_copies());
+}
+
+// Into row.seconds, and row.peer_seconds where a peer runs in turn. The first round touches the weights and wakes
+// threads.
+Status take_samples(Row& row, OpLayer& layer, PythonPeer* peer, double budget_s) {
   double total = 0;
-  for (std::size_t i = 0; i <= kMinSamples || total < budget_s; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    layer.pass();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (i == 0) continue;  // touches the weights, wakes the threads
-    seconds.push_back(elapsed.count() / static_cast<double>(layer.n_copies()));
-    total += elapsed.count();
+  for (std::size_t round = 0; round <= kMinSamples || total < budget_s; ++round) {
+    double ours = 0;
+    if (round % 2 == 0) ours = seconds_of_pass(layer);
+    if (peer != nullptr) {
+      NIBBLE_ASSIGN(const Sample sample, peer->sample());
+      if (round > 0) row.peer_seconds.push_back(sample.seconds);
+    }
+    if (round % 2 != 0) ours = seconds_of_pass(layer);
+    if (round == 0) continue;
+    row.seconds.push_back(ours);
+    total += ours * static_cast<double>(layer.n_copies());
   }
-  return seconds;
+  return ok_status();
 }
 
 class OpBench {
@@ -245,7 +277,15 @@ class OpBench {
     row.limit_bytes = options_.from_cache ? row.bytes : kernels::kReadBytes;
     if (row.is_gemv()) NIBBLE_TRY(measure_limit(row));
     NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(row.machine, copies, x, row.m, row.shape));
-    row.seconds = sample(layer, options_.quick ? std::min(0.3, options_.row_seconds) : options_.row_seconds);
+    std::optional<PythonPeer> peer;
+    if (!options_.ggml_python.empty()) {
+      const GgmlTask task{row.format, row.shape, row.m, row.machine.threads, copies.size() * row.bytes};
+      NIBBLE_ASSIGN(PythonPeer ggml, start_ggml(options_.ggml_python, task));
+      peer.emplace(std::move(ggml));
+      row.peer = peer->description();
+    }
+    const double seconds = options_.quick ? std::min(0.3, options_.row_seconds) : options_.row_seconds;
+    NIBBLE_TRY(take_samples(row, layer, peer ? &*peer : nullptr, seconds));
     NIBBLE_TRY(measure_limit(row));
     const auto wanted = expected.first(static_cast<std::size_t>(row.m) * static_cast<std::size_t>(row.shape.n));
     for (std::size_t copy = 0; copy < copies.size(); ++copy) {

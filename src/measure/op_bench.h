@@ -24,6 +24,7 @@ struct OpOptions {
   std::vector<int> tokens = {1, 512};  // m; up to 16 are a gemv, more a gemm
   bool from_cache = false;             // gemv: one matrix again and again, instead of many in turn
   double row_seconds = 1;              // samples of a row until then, five at least
+  std::string ggml_python = {};        // if set: ggml in turn, through this Python with llama-cpp-python
   bool quick = false;                  // ends within 40 seconds: shorter samples, and fewer tokens for a slow isa
 };
 
@@ -35,7 +36,9 @@ using OpProgress = std::function<void(const Json& row)>;
 // holds; "cache": one matrix that fits into one; "any": a gemm), samples_s, median_s, cv, bytes (of weights), ops
 // (2mnk), limit_kind ("read_gb_per_s": bytes / median_s, "int16_gop_per_s": ops / median_s), achieved, limit, share,
 // digest (SHA-256 of the outputs). "left_out": what a quick run had no time for. limit and share are null of a backend
-// whose limit is not known. Fails where a digest is not that of the reference.
+// whose limit is not known. With ggml beside it a row has "peer": {peer, description, samples_s, median_s, cv,
+// achieved} and "speed_over_peer": {ratio, low, high}, of samples that alternate. Fails where a digest is not that of
+// the reference.
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress = {});
 
 }  // namespace nibble::measure

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernels/limits.h"
+#include "measure/ggml_peer.h"
 #include "measure/model_bench.h"
 #include "measure/op_bench.h"
 #include "measure/op_data.h"
@@ -160,6 +161,25 @@ TEST(Contenders, LlamaAnswersLineByLine) {
   ASSERT_TRUE(llama.ok()) << llama.error().to_string();
   for (int i = 0; i < 3; ++i) EXPECT_EQ((*llama)->run()->seconds, 0.5);
   EXPECT_EQ((*llama)->facts()["file"], "m.gguf");
+}
+
+TEST(Contenders, GgmlAnswersLineByLineOrSaysWhatIsMissing) {
+  const std::string driver =
+      write_program("ggml.sh",
+                    "#!/bin/sh\nread task\necho \"$task\" >\"$0.task\"\n"
+                    "echo '{\"description\": \"fake\"}'\n"
+                    "read line; echo '{\"seconds\": 0.5}'; read line; echo '{\"error\": \"tired\"}'\n");
+  auto peer = start_ggml(driver, {"q4_k", {64, 256}, 3, 2, 1000});
+  ASSERT_TRUE(peer.ok()) << peer.error().to_string();
+  EXPECT_EQ(peer->description(), "fake");
+  EXPECT_EQ(peer->sample()->seconds, 0.5);
+  EXPECT_EQ(peer->sample().error().message, "tired");
+  std::ifstream task(driver + ".task");
+  EXPECT_EQ(Json::parse(task),
+            Json::parse(R"({"format": "q4_k", "n": 64, "k": 256, "m": 3, "threads": 2, "bytes": 1000})"));
+  const auto absent = start_ggml("no/such/python3", {"q4_k", {64, 256}});
+  ASSERT_FALSE(absent.ok());
+  EXPECT_NE(absent.error().message.find("ggml cannot be run"), std::string::npos);
 }
 
 TEST(Contenders, LlamaBenchIsReadFromItsJson) {

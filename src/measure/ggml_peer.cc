@@ -1,0 +1,24 @@
+#include "measure/ggml_peer.h"
+
+#include "measure/python_drivers.h"
+
+namespace nibble::measure {
+
+Result<PythonPeer> start_ggml(const std::string& python, const GgmlTask& task) {
+  auto peer = PythonPeer::start(python, kGgmlDriver,
+                                {{"format", task.format},
+                                 {"n", task.shape.n},
+                                 {"k", task.shape.k},
+                                 {"m", task.m},
+                                 {"threads", task.n_threads},
+                                 {"bytes", task.bytes}});
+  if (peer.ok()) return peer;
+  return Error{.message = "ggml cannot be run beside nibble: " + peer.error().message,
+               .found = python,
+               .expected = "a Python with llama-cpp-python",
+               .hint =
+                   "pip install llama-cpp-python and name its Python. On a machine with AMX build it with "
+                   "GGML_NATIVE=OFF"};
+}
+
+}  // namespace nibble::measure
