@@ -33,8 +33,10 @@ bench() {
   "${first[@]}" "$nibble" bench "${@:2}" -o "$receipts/$1"
 }
 
-bench "speed_op_$machine.json" op
-bench "speed_op_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096
+bench "speed_op_$machine.json" op --against ggml --python "$python"
+bench "speed_op_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096 --against ggml --python "$python"
+# Layers of Qwen2.5 1.5B and 0.5B: no powers of two.
+bench "speed_op_${machine}_shapes.json" op --format nvfp4 --shape 8960x1536,1536x8960,4864x896,896x4864 --against ggml --python "$python"
 
 # whole KEY MODEL.gguf REPETITIONS: decode and prefill beside llama.cpp on the published file, of NVFP4 as 'quantize' makes it,
 # of NVFP4 with the published head and embedding, and of the published file itself.
