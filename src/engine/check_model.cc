@@ -39,6 +39,11 @@ CheckReport check_model(const std::string& path, ThreadPool* pool, const CheckPr
   CheckReport report = verify_checkpoint(*file, pool, [&](std::uint64_t done) {
     if (progress) progress(done, total);
   });
+  if (report.contract) {
+    if (Status status = check_contract(*file, *report.contract); !status.ok()) {
+      report.faults.push_back(std::move(status).error());
+    }
+  }
   check_use(*file, report.faults);
   return report;
 }

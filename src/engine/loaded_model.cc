@@ -25,33 +25,41 @@ Result<std::optional<Contract>> contract_of_id(const std::string& id) {
       .message = fmt::format("'{}' is not a contract", id), .found = id, .expected = "nc1, nk1, nc1-f16 or w4a4"};
 }
 
-Status check_nc1(const Checkpoint& checkpoint) {
-  const TensorView* view = first_that_needs_nk1(checkpoint.file());
+Status check_nc1(const GgufFile& file) {
+  const TensorView* view = first_that_needs_nk1(file);
   if (view == nullptr) return ok_status();
   return Error{.message = "contract nc1 does not compute with weights of this type",
-               .file = checkpoint.file().path_of(*view),
+               .file = file.path_of(*view),
                .tensor = printable(view->name),
                .found = std::string(dtype_name(view->dtype)),
                .expected = "NVFP4, F32, F16, BF16 or Q8_0",
                .hint = "pass --contract nk1"};
 }
 
-Status check_w4a4(const Checkpoint& checkpoint) {
-  const auto& weights = checkpoint.nvfp4_weights();
-  const auto bare = std::ranges::find_if(weights, [](const Nvfp4View& w) { return !w.input_scale_inv; });
-  if (!weights.empty() && bare == weights.end()) return ok_status();
-  return Error{.message = "contract w4a4 computes with the input scales of NVFP4 weights",
-               .file = checkpoint.file().path(),
-               .tensor = weights.empty() ? "" : printable(bare->name),
-               .found = weights.empty() ? "no NVFP4 weights" : "a weight without one",
-               .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
-               .hint = "leave --contract out: the file then runs in the contract that it declares"};
+// Without NVFP4 weights these contracts are nk1 under another name.
+Status check_has_nvfp4(const GgufFile& file, Contract contract) {
+  if (lane_of(file) != Lane::kKquant) return ok_status();
+  return Error{
+      .message = fmt::format("contract {} is about NVFP4 weights, and the file has none", contract_name(contract)),
+      .file = file.path(),
+      .found = "no NVFP4 weights",
+      .expected = "at least one",
+      .hint =
+          fmt::format("contract {} computes with this file", first_that_needs_nk1(file) != nullptr ? "nk1" : "nc1")};
 }
 
-// nk1, nc1-f16 and w4a4 compute with every type of weight.
-Status check_contract(const Checkpoint& checkpoint, Contract contract) {
-  if (contract == Contract::kNc1) return check_nc1(checkpoint);
-  return contract == Contract::kW4A4 ? check_w4a4(checkpoint) : ok_status();
+Status check_w4a4(const GgufFile& file) {
+  const auto is_bare = [&file](const TensorView& t) {
+    return t.dtype == DType::kNVFP4_E2M1 && file.find_tensor(std::string(t.name).append(kInputScaleSuffix)) == nullptr;
+  };
+  const auto bare = std::ranges::find_if(file.tensors(), is_bare);
+  if (bare == file.tensors().end()) return ok_status();
+  return Error{.message = "contract w4a4 computes with the input scales of NVFP4 weights",
+               .file = file.path_of(*bare),
+               .tensor = printable(bare->name),
+               .found = "a weight without one",
+               .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
+               .hint = "leave --contract out: the file then runs in the contract that it declares"};
 }
 
 kernels::ActivationFormat activations_of(Contract contract) {
@@ -70,6 +78,13 @@ Status check_message(const nlohmann::ordered_json& message) {
 }
 
 }  // namespace
+
+Status check_contract(const GgufFile& file, Contract contract) {
+  if (contract == Contract::kNc1) return check_nc1(file);
+  if (contract == Contract::kNk1) return ok_status();
+  NIBBLE_TRY(check_has_nvfp4(file, contract));
+  return contract == Contract::kW4A4 ? check_w4a4(file) : ok_status();
+}
 
 Result<text::Tokenizer> load_tokenizer(const GgufFile& file, int vocab_size) {
   NIBBLE_ASSIGN(text::Vocabulary vocabulary, vocabulary_from_gguf(file));
@@ -109,7 +124,7 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));
   const Contract contract = wanted.value_or(checkpoint.contract());
-  NIBBLE_TRY(check_contract(checkpoint, contract));
+  NIBBLE_TRY(check_contract(checkpoint.file(), contract));
   NIBBLE_TRY(backend->use_activations(activations_of(contract)));
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));

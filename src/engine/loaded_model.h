@@ -38,6 +38,9 @@ struct LoadedModel {
 // Opens and checks the file, chooses the backend and loads. Refuses a contract that the backends do not run.
 Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options);
 
+// Whether the contract computes with the file's weights, and is not another one under a name of its own.
+Status check_contract(const GgufFile& file, Contract contract);
+
 // The parts of load() that check_model uses as well. A file without a chat template has none: an empty optional.
 Result<text::Tokenizer> load_tokenizer(const GgufFile& file, int vocab_size);
 Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& file);

@@ -243,7 +243,7 @@ Result<Contract> contract_of(const GgufFile& file) {
   }
   const bool declares_muser = std::any_of(file.metadata().begin(), file.metadata().end(),
                                           [](const GgufEntry& entry) { return entry.key.starts_with("muser."); });
-  if (declares_muser) return Contract::kNc1F16;
+  if (declares_muser && lane_of(file) != Lane::kKquant) return Contract::kNc1F16;
   return first_that_needs_nk1(file) != nullptr ? Contract::kNk1 : Contract::kNc1;
 }
 

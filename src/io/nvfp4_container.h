@@ -40,8 +40,8 @@ enum class Contract { kNc1, kNk1, kNc1F16, kW4A4 };
 constexpr Contract kContracts[] = {Contract::kNc1, Contract::kNk1, Contract::kNc1F16, Contract::kW4A4};
 std::string_view contract_name(Contract contract);
 
-// By the key nibble.contract; without it nc1-f16 where any muser.* key is declared, nk1 where a weight has a type that
-// nc1 does not compute with, otherwise nc1.
+// By the key nibble.contract; without it nc1-f16 where any muser.* key is declared and some weight is NVFP4, nk1 where
+// a weight has a type that nc1 does not compute with, otherwise nc1.
 Result<Contract> contract_of(const GgufFile& file);
 
 // A damaged file may have a fault in each of a million tensors; nobody reads more than these.

@@ -5,8 +5,8 @@
 namespace nibble::model {
 namespace {
 
-constexpr std::string_view kRefused[] = {"expert_count", "attention.scale", "attn_logit_softcapping",
-                                         "final_logit_softcapping"};
+// Some converters keep the keys of the image side in a file of the text model.
+constexpr std::string_view kImages[] = {"vision.", "mm."};
 
 }  // namespace
 
@@ -21,7 +21,7 @@ const Architecture kArchGemma3 = {
     .window_freq_base = 10000,
     .requires_freq_base = true,
     .n_layers_scaled_by_width = 62,
-    .refused_keys = kRefused,
+    .unrelated_prefixes = kImages,
 };
 
 }  // namespace nibble::model

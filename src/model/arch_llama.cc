@@ -5,9 +5,16 @@
 namespace nibble::model {
 namespace {
 
-constexpr std::string_view kRefused[] = {
-    "expert_count", "attention.sliding_window", "attention.clamp_kqv", "attention.scale",
-    "logit_scale",  "residual_scale",           "embedding_scale"};
+constexpr NeutralValue kNeutral[] = {
+    {"attention.sliding_window", 0},
+    {"logit_scale", 0},
+    {"logit_scale", 1},
+    {"residual_scale", 0},
+    {"residual_scale", 1},
+    {"embedding_scale", 0},
+    {"embedding_scale", 1},
+    {"attention.clamp_kqv", 0},
+    {"tensor_data_layout", 0, "Meta AI original pth"}};  // rows of q and k as every file of the family has them
 
 }  // namespace
 
@@ -16,7 +23,7 @@ const Architecture kArchLlama = {
     .rope_interleaved = true,
     .qkv_bias = Presence::kOptional,
     .output_bias = Presence::kOptional,
-    .refused_keys = kRefused,
+    .neutral_values = kNeutral,
 };
 
 }  // namespace nibble::model

@@ -4,7 +4,7 @@
 namespace nibble::model {
 namespace {
 
-constexpr std::string_view kRefused[] = {"expert_count", "attention.sliding_window"};
+constexpr NeutralValue kNeutral[] = {{"attention.sliding_window", 0}};
 
 }  // namespace
 
@@ -13,7 +13,7 @@ const Architecture kArchQwen2 = {
     .rope_interleaved = false,
     .qkv_bias = Presence::kRequired,
     .output_bias = Presence::kNever,
-    .refused_keys = kRefused,
+    .neutral_values = kNeutral,
 };
 
 }  // namespace nibble::model

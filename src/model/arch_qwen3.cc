@@ -4,7 +4,7 @@
 namespace nibble::model {
 namespace {
 
-constexpr std::string_view kRefused[] = {"expert_count", "attention.sliding_window"};
+constexpr NeutralValue kNeutral[] = {{"attention.sliding_window", 0}};
 
 }  // namespace
 
@@ -12,7 +12,7 @@ const Architecture kArchQwen3 = {
     .name = "qwen3",
     .rope_interleaved = false,
     .qk_norm = true,
-    .refused_keys = kRefused,
+    .neutral_values = kNeutral,
 };
 
 }  // namespace nibble::model

@@ -10,6 +10,14 @@ namespace nibble::model {
 enum class Presence { kNever, kOptional, kRequired };
 enum class Gate { kSilu, kGelu };
 
+// A value of a key under "<name>." with which a model is what the one forward pass computes; any other is refused.
+// Several values of a key are several entries. Flags count as 0 and 1.
+struct NeutralValue {
+  std::string_view key;
+  double value = 0;
+  std::string_view text = {};  // of a key that holds text
+};
+
 struct Architecture {
   std::string_view name;                    // general.architecture
   bool rope_interleaved = false;            // pairs (2i, 2i+1), otherwise (i, i + rotary_dim / 2)
@@ -25,8 +33,9 @@ struct Architecture {
   double window_freq_base = 0;
   bool requires_freq_base = false;   // rope.freq_base: the family's own is not GGUF's default of 10,000
   int n_layers_scaled_by_width = 0;  // a model of so many layers scales scores by 1 / sqrt(d_model / n_heads)
-  // Keys under "<name>." that nibble has no arithmetic for: a value other than 0/false is refused.
-  std::span<const std::string_view> refused_keys = {};
+  // Keys under "<name>." that nibble does not read, besides those of every family (metadata_keys.cc).
+  std::span<const NeutralValue> neutral_values = {};
+  std::span<const std::string_view> unrelated_prefixes = {};  // no such key has a say in the answer to a text
 };
 
 const Architecture* find_architecture(std::string_view name);  // nullptr: unknown

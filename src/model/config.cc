@@ -5,59 +5,49 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string>
+
+#include "model/metadata_keys.h"
 
 namespace nibble::model {
 namespace {
 
 constexpr std::uint64_t kMaxDimension = 1u << 24;  // far above any model; keeps every product inside 64 bits
 
-// Looks keys up under the architecture's prefix.
+// Looks keys up under the architecture's prefix, and remembers which.
 class Reader {
  public:
   Reader(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
 
-  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  std::string key(std::string_view name) { return *read_.insert(prefix_ + std::string(name)).first; }
+  const std::set<std::string, std::less<>>& keys_read() const { return read_; }
 
   Error refuse(std::string_view name, std::string found, std::string expected, std::string message) const {
     return Error{.message = std::move(message),
                  .file = file_.path(),
-                 .key = key(name),
+                 .key = prefix_ + std::string(name),
                  .found = std::move(found),
                  .expected = std::move(expected)};
   }
 
-  Result<int> dimension(std::string_view name) const {
+  Result<int> dimension(std::string_view name) {
     NIBBLE_ASSIGN(const std::uint64_t value, file_.require_uint(key(name)));
     return in_range(name, value);
   }
 
-  Result<int> dimension_or(std::string_view name, int absent) const {
+  Result<int> dimension_or(std::string_view name, int absent) {
     NIBBLE_ASSIGN(const std::optional<std::uint64_t> value, file_.find_uint(key(name)));
     if (!value) return absent;
     return in_range(name, *value);
   }
 
-  Result<double> number_or(std::string_view name, double absent) const {
+  Result<double> number_or(std::string_view name, double absent) {
     NIBBLE_ASSIGN(const std::optional<double> value, file_.find_float(key(name)));
     if (!value) return absent;
     if (!std::isfinite(*value))
       return refuse(name, fmt::format("{}", *value), "a finite number", "bad hyper-parameter");
     return *value;
-  }
-
-  Status refuse_unknown_arithmetic(const Architecture& architecture) const {
-    for (std::string_view name : architecture.refused_keys) {
-      const GgufValue* value = file_.find_value(key(name));
-      if (value == nullptr) continue;
-      const bool off = value->as_bool() == false || value->as_float() == 0.0 || value->as_uint() == 0u;
-      if (!off) {
-        return refuse(
-            name, "a value other than 0", "absent or 0",
-            fmt::format("this model needs '{}', which nibble does not implement for {}", name, architecture.name));
-      }
-    }
-    return ok_status();
   }
 
  private:
@@ -70,6 +60,7 @@ class Reader {
 
   const GgufFile& file_;
   std::string prefix_;
+  std::set<std::string, std::less<>> read_;
 };
 
 std::string known_architectures() {
@@ -104,7 +95,7 @@ Result<std::vector<float>> read_freq_factors(const GgufFile& file, int n_pairs) 
 }
 
 // Some converters write the two bases of a family with windows as rope.global.freq_base and rope.local.freq_base.
-Result<double> read_freq_base(const Reader& reader, const Architecture& family) {
+Result<double> read_freq_base(Reader& reader, const Architecture& family) {
   constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN(), kDefaultOfGguf = 10000;
   if (!family.requires_freq_base) return reader.number_or("rope.freq_base", kDefaultOfGguf);
   NIBBLE_ASSIGN(const double global, reader.number_or("rope.global.freq_base", kAbsent));
@@ -113,7 +104,19 @@ Result<double> read_freq_base(const Reader& reader, const Architecture& family) 
   return reader.refuse("rope.freq_base", "absent", "the base of the layers without a window", "no rotary base");
 }
 
-Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const Config& config) {
+Status read_yarn(Reader& reader, int context_length, RopeConfig& rope) {
+  NIBBLE_ASSIGN(rope.original_context, reader.dimension_or("rope.scaling.original_context_length", context_length));
+  NIBBLE_ASSIGN(rope.attention_factor, reader.number_or("rope.scaling.attn_factor", 1.0));
+  NIBBLE_ASSIGN(rope.beta_fast, reader.number_or("rope.scaling.yarn_beta_fast", 32.0));
+  NIBBLE_ASSIGN(rope.beta_slow, reader.number_or("rope.scaling.yarn_beta_slow", 1.0));
+  if (rope.beta_fast <= 0 || rope.beta_slow <= 0) {
+    return reader.refuse("rope.scaling.yarn_beta_fast", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow),
+                         "positive betas", "bad rotary scaling");
+  }
+  return ok_status();
+}
+
+Result<RopeConfig> read_rope(const GgufFile& file, Reader& reader, const Config& config) {
   RopeConfig rope;
   NIBBLE_ASSIGN(rope.rotary_dim, reader.dimension_or("rope.dimension_count", config.head_dim));
   if (rope.rotary_dim % 2 != 0 || rope.rotary_dim > config.head_dim) {
@@ -125,23 +128,16 @@ Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const C
     return reader.refuse("rope.freq_base", fmt::format("{}", rope.freq_base), "above 1", "bad rotary base");
   }
   NIBBLE_ASSIGN(const std::optional<std::string_view> scaling, file.find_string(reader.key("rope.scaling.type")));
-  NIBBLE_ASSIGN(rope.factor, reader.number_or("rope.scaling.factor", 1.0));
+  NIBBLE_ASSIGN(const double old_factor, reader.number_or("rope.scale_linear", 1.0));
+  NIBBLE_ASSIGN(rope.factor, reader.number_or("rope.scaling.factor", old_factor));
   if (rope.factor < 1) {
     return reader.refuse("rope.scaling.factor", fmt::format("{}", rope.factor), "at least 1", "bad rotary scaling");
   }
-  if (scaling == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-  } else if (scaling == "yarn") {
+  NIBBLE_TRY(read_yarn(reader, config.context_length, rope));
+  if (scaling == "yarn") {
     rope.scaling = RopeScaling::kYarn;
-    NIBBLE_ASSIGN(rope.original_context,
-                  reader.dimension_or("rope.scaling.original_context_length", config.context_length));
-    NIBBLE_ASSIGN(rope.attention_factor, reader.number_or("rope.scaling.attn_factor", 1.0));
-    NIBBLE_ASSIGN(rope.beta_fast, reader.number_or("rope.scaling.yarn_beta_fast", 32.0));
-    NIBBLE_ASSIGN(rope.beta_slow, reader.number_or("rope.scaling.yarn_beta_slow", 1.0));
-    if (rope.beta_fast <= 0 || rope.beta_slow <= 0) {
-      return reader.refuse("rope.scaling.yarn_beta_fast", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow),
-                           "positive betas", "bad rotary scaling");
-    }
+  } else if (scaling == "linear" || (!scaling && rope.factor != 1)) {  // a factor without a type is linear in GGUF
+    rope.scaling = RopeScaling::kLinear;
   } else if (scaling && *scaling != "none") {
     return reader.refuse("rope.scaling.type", std::string(*scaling), "none, linear or yarn", "unknown rotary scaling");
   }
@@ -150,7 +146,7 @@ Result<RopeConfig> read_rope(const GgufFile& file, const Reader& reader, const C
 }
 
 // The key of the pattern is younger than the family, whose converters leave it out.
-Status read_window(const Reader& reader, Config& config) {
+Status read_window(Reader& reader, Config& config) {
   const Architecture& family = *config.architecture;
   if (family.window_period == 0) return ok_status();
   NIBBLE_ASSIGN(config.window, reader.dimension_or("attention.sliding_window", 0));
@@ -165,7 +161,7 @@ Status read_window(const Reader& reader, Config& config) {
   return ok_status();
 }
 
-Status check_heads(const Reader& reader, const Config& c, int value_length) {
+Status check_heads(const Reader& reader, const Config& c, int value_length, int named_head_dim) {
   if (c.n_heads % c.n_kv_heads != 0) {
     return reader.refuse("attention.head_count", fmt::format("{}", c.n_heads),
                          fmt::format("a multiple of head_count_kv = {}", c.n_kv_heads), "bad head counts");
@@ -173,6 +169,11 @@ Status check_heads(const Reader& reader, const Config& c, int value_length) {
   if (value_length != c.head_dim) {
     return reader.refuse("attention.value_length", fmt::format("{}", value_length),
                          fmt::format("attention.key_length = {}", c.head_dim), "keys and values of different sizes");
+  }
+  if (named_head_dim != c.head_dim) {
+    return reader.refuse("attention.head_dim", fmt::format("{}", named_head_dim),
+                         fmt::format("attention.key_length, or embedding_length / head_count: {}", c.head_dim),
+                         "head sizes disagree");
   }
   return ok_status();
 }
@@ -190,8 +191,7 @@ Result<Config> read_config(const GgufFile& file) {
                  .found = std::string(name),
                  .expected = known_architectures()};
   }
-  const Reader reader(file, name);
-  NIBBLE_TRY(reader.refuse_unknown_arithmetic(*c.architecture));
+  Reader reader(file, name);
   NIBBLE_ASSIGN(c.n_layers, reader.dimension("block_count"));
   NIBBLE_ASSIGN(c.d_model, reader.dimension("embedding_length"));
   NIBBLE_ASSIGN(c.d_ff, reader.dimension("feed_forward_length"));
@@ -205,7 +205,8 @@ Result<Config> read_config(const GgufFile& file) {
   }
   NIBBLE_ASSIGN(c.head_dim, reader.dimension_or("attention.key_length", c.d_model / c.n_heads));
   NIBBLE_ASSIGN(const int value_length, reader.dimension_or("attention.value_length", c.head_dim));
-  NIBBLE_TRY(check_heads(reader, c, value_length));
+  NIBBLE_ASSIGN(const int named_head_dim, reader.dimension_or("attention.head_dim", c.head_dim));  // of some converters
+  NIBBLE_TRY(check_heads(reader, c, value_length, named_head_dim));
 
   NIBBLE_ASSIGN(const double eps, file.require_float(reader.key("attention.layer_norm_rms_epsilon")));
   c.rms_norm_eps = static_cast<float>(eps);
@@ -231,6 +232,7 @@ Result<Config> read_config(const GgufFile& file) {
                          fmt::format("{} rows of token_embd.weight", c.vocab_size),
                          "vocabulary size and embedding table disagree");
   }
+  NIBBLE_TRY(check_metadata_keys(file, *c.architecture, reader.keys_read()));
   return c;
 }
 

@@ -9,6 +9,7 @@
 namespace nibble::engine {
 namespace {
 
+using nibble::testing::add_int_array;
 using nibble::testing::TinySpec;
 using nibble::testing::write_tiny_model;
 
@@ -121,13 +122,96 @@ TEST(Load, HyperParametersAreChecked) {
   EXPECT_EQ(refused({.metadata = [](GgufWriter& w) { w.add_u32("llama.vocab_size", 7); }}).key, "llama.vocab_size");
 }
 
+// What converters are known to write, with the values that ask for nothing.
+TEST(Load, KeysThatAskForNothingAreNoFault) {
+  const auto llama = [](GgufWriter& w) {
+    for (const char* zero : {"llama.expert_count", "llama.expert_used_count", "llama.attention.sliding_window"}) {
+      w.add_u32(zero, 0);
+    }
+    w.add_bool("llama.attention.causal", true);
+    w.add_bool("llama.use_parallel_residual", false);
+    w.add_bool("llama.rope.scaling.finetuned", true);
+    w.add_u32("llama.rope.scaling.original_context_length", 64);
+    w.add_f32("llama.rope.scaling.yarn_beta_fast", 32);
+    w.add_f32("llama.rope.scaling.yarn_attn_factor", 1);
+    w.add_f32("llama.logit_scale", 1);
+    w.add_string("llama.tensor_data_layout", "Meta AI original pth");
+    w.add_u32("llama.attention.head_dim", 48);
+    w.add_f32("llama.attention.layer_norm_epsilon", 1e-5F);
+    add_int_array(w, "llama.rope.dimension_sections", {0, 0, 0, 0});
+  };
+  EXPECT_NE(accepted({.metadata = llama}), nullptr);
+  EXPECT_NE(accepted({.architecture = "gemma3",
+                      .metadata =
+                          [](GgufWriter& w) {
+                            w.add_u32("gemma3.mm.tokens_per_image", 256);
+                            w.add_u32("gemma3.vision.attention.head_count", 16);
+                          }}),
+            nullptr);
+}
+
+TEST(Load, AKeyThatMayChangeTheArithmeticIsRefused) {
+  for (const std::string family : {"llama", "qwen2", "qwen3", "gemma3"}) {
+    const Error error = refused({.architecture = family, .metadata = [&](GgufWriter& w) {
+                                   w.add_f32(family + ".attention.something_new", 0.5F);
+                                 }});
+    EXPECT_EQ(error.key, family + ".attention.something_new");
+    EXPECT_EQ(error.found, "0.5");
+    EXPECT_NE(error.hint.find("--remove-metadata"), std::string::npos);
+  }
+  const auto key_with = [](const std::string& key, auto add) {
+    return refused({.metadata = [&](GgufWriter& w) { add(w, key); }});
+  };
+  const auto u32 = [](GgufWriter& w, const std::string& key) { w.add_u32(key, 7); };
+  for (const char* key : {"llama.attention.head_dim", "llama.attention.sliding_window", "llama.mm.tokens_per_image",
+                          "llama.expert_group_count", "llama.pooling_type", "llama.rope.scaling.yarn_attn_factor"}) {
+    EXPECT_EQ(key_with(key, u32).key, key);
+  }
+  const Error layout =
+      key_with("llama.tensor_data_layout", [](GgufWriter& w, const std::string& key) { w.add_string(key, "other\n"); });
+  EXPECT_EQ(layout.found, "\"other\\x0a\"");
+  EXPECT_EQ(layout.expected, "absent or \"Meta AI original pth\"");
+  const Error sections = key_with("llama.rope.dimension_sections", [](GgufWriter& w, const std::string& key) {
+    add_int_array(w, key, {16, 24, 24, 0});
+  });
+  EXPECT_EQ(sections.found, "array of I32 with 4 elements");
+}
+
+TEST(Load, AFactorWithoutATypeScalesLinearly) {
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+    const auto loaded = accepted({.metadata = [&](GgufWriter& w) { w.add_f32(key, 4); }});
+    ASSERT_NE(loaded, nullptr);
+    EXPECT_EQ(loaded->model->config.rope.scaling, model::RopeScaling::kLinear);
+    EXPECT_EQ(loaded->model->config.rope.factor, 4);
+  }
+  const auto none = accepted({.metadata = [](GgufWriter& w) {
+    w.add_string("llama.rope.scaling.type", "none");
+    w.add_f32("llama.rope.scaling.factor", 4);
+  }});
+  ASSERT_NE(none, nullptr);
+  EXPECT_EQ(none->model->config.rope.scaling, model::RopeScaling::kNone);
+}
+
+// Receipts and replays carry the name of what was computed.
+TEST(Load, AContractAboutNvfp4NeedsNvfp4Weights) {
+  const TinySpec kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
+  for (const char* contract : {"nc1-f16", "w4a4"}) {
+    const Error asked = refused(kquant, {.backend = "reference", .contract = contract});
+    EXPECT_EQ(asked.found, "no NVFP4 weights");
+    EXPECT_NE(asked.hint.find("nk1"), std::string::npos);
+  }
+  TinySpec from_the_lane = kquant;
+  from_the_lane.metadata = [](GgufWriter& w) { w.add_string("muser.weight_precision", "q4_k_xl"); };
+  EXPECT_EQ(accepted(from_the_lane)->contract, "nk1");
+}
+
 TEST(Load, OtherContractsAreAskedForByNameOrRefused) {
   EXPECT_EQ(refused({}, {.contract = "nc2"}).found, "nc2");
   const auto asked_for = load(write_tiny_model({}, "load.gguf"), {.backend = "reference", .contract = "nc1-f16"});
   ASSERT_TRUE(asked_for.ok());
   EXPECT_EQ((*asked_for)->contract, "nc1-f16");
   const Error bare = refused({}, {.backend = "reference", .contract = "w4a4"});
-  EXPECT_EQ(bare.tensor, "blk.0.attn_k.weight");
+  EXPECT_EQ(bare.tensor, "blk.0.attn_q.weight");  // the first of the file
   EXPECT_EQ(bare.found, "a weight without one");
   const TinySpec kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
   EXPECT_EQ(refused(kquant, {.backend = "reference", .contract = "w4a4"}).found, "no NVFP4 weights");
