@@ -50,11 +50,11 @@ void print_row(const Json& row) {
       row["share"].is_null()
           ? "limit unknown"
           : fmt::format("{:3.0f} % of {:.1f}", 100 * row["share"].get<double>(), row["limit"].get<double>());
-  say("{} {:5} m={:<4} {:>6}x{:<6} {:7} {} thread{}  {:8.1f} {}, {}   cv {:4.1f} %  {}\n", row["op"].get<std::string>(),
-      row["format"].get<std::string>(), row["m"].get<int>(), row["n"].get<int>(), row["k"].get<int>(),
-      row[row["backend"] == "cpu" ? "isa" : "backend"].get<std::string>(), row["threads"].get<int>(),
-      row["threads"] == 1 ? " " : "s", row["achieved"].get<double>(), gemv ? "GB/s" : "GOP/s", share,
-      100 * row["cv"].get<double>(),
+  say("{} {:5} m={:<4} {:>6}x{:<6} {:7} {} thread{}  {:8.1f} {}, {}   cv {:4.1f} % of {}  {}\n",
+      row["op"].get<std::string>(), row["format"].get<std::string>(), row["m"].get<int>(), row["n"].get<int>(),
+      row["k"].get<int>(), row[row["backend"] == "cpu" ? "isa" : "backend"].get<std::string>(),
+      row["threads"].get<int>(), row["threads"] == 1 ? " " : "s", row["achieved"].get<double>(),
+      gemv ? "GB/s" : "GOP/s", share, 100 * row["cv"].get<double>(), row["repetitions"].get<int>(),
       row["data"] == "any"   ? ""
       : row["data"] == "ram" ? "from RAM"
                              : "from the cache");
@@ -69,7 +69,12 @@ Result<int> bench_op(const OpFlags& flags) {
   NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, print_row));
   if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
   if (flags.json) write_out(json.dump(1) + "\n");
-  if (json.contains("left_out")) say("no time for: {}\n", json["left_out"].dump());
+  if (flags.options.quick && json["budget"]["hit"].get<bool>()) {
+    say("the {:.0f} s of --quick did not suffice for five repetitions of every row\n", flags.options.quick_seconds);
+  }
+  if (json.contains("left_out")) {
+    for (const Json& cell : json["left_out"]) say("no time for {}\n", cell.get<std::string>());
+  }
   say("limits of {} in this run: {}\n", json["machine"]["cpu"].get<std::string>(),
       Json{{"read_gb_per_s", json["machine"]["read_gb_per_s"]}, {"int16_gop_per_s", json["machine"]["int16_gop_per_s"]}}
           .dump());
@@ -82,7 +87,8 @@ Command add_bench_op(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("op", "Linear kernels: GB/s, GOP/s and their share of the measured limit");
   auto flags = std::make_shared<OpFlags>();
   measure::OpOptions& options = flags->options;
-  command->add_flag("--quick", options.quick, "Ends within 40 seconds");
+  command->add_flag("--quick", options.quick,
+                    "Ends within 40 seconds: fewer repetitions, fewer tokens of a gemm; says what it left out");
   add_shapes(*command, options.shapes);
   const std::vector<std::string> formats = measure::op_formats();
   add_choices(*command, "--format", options.formats, formats, "Of the weights: " + in_words(formats));
@@ -100,6 +106,19 @@ Command add_bench_op(CLI::App& bench) {
   command->add_option("--python", flags->python, "A Python with llama-cpp-python")
       ->needs(against)
       ->capture_default_str();
+  command->parse_complete_callback([flags] {
+    for (const measure::OpShape& shape : flags->options.shapes) {
+      for (const std::string& format : flags->options.formats) {
+        Status status = measure::check_op_row(format, shape.k);
+        if (status.ok()) continue;
+        Error error = std::move(status).error();
+        error.message = "--shape: " + error.message;
+        error.found = fmt::format("{}x{}", shape.n, shape.k);
+        error.expected = "K " + error.expected;
+        throw BadUsage(std::move(error));
+      }
+    }
+  });
   command->add_flag("--json", flags->json, "Rows and limits as JSON on stdout");
   command->add_option("-o,--output", flags->output, "The same JSON into a file");
   return [flags] {

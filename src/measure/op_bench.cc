@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -14,187 +13,117 @@
 #include "base/sha256.h"
 #include "kernels/limits.h"
 #include "measure/ggml_peer.h"
+#include "measure/op_budget.h"
 #include "measure/op_layer.h"
+#include "measure/op_limits.h"
+#include "measure/op_row.h"
 #include "measure/statistics.h"
 
 namespace nibble::measure {
 namespace {
 
-constexpr int kGemvTokens = 16;  // more are a gemm
 constexpr std::size_t kMinSamples = 5;
-constexpr double kQuickSeconds = 24;  // a quick run begins no matrix after them
+constexpr std::size_t kMaxCopies = 4096;          // of a matrix so small that it is found in a cache all the same
+constexpr double kQuickSampleSeconds = 0.3;       // of a row, where the budget has as much
+constexpr double kShareForLimits = 2;             // seconds a row, with which limits are measured around each
+constexpr double kRest = 0.2;                     // of the budget: for what begins just before it is spent
+constexpr int kReferenceProbe = 2 * kGemvTokens;  // tokens that tell how fast the reference is
 
-constexpr const char* kShapeRule = "NxK, such as 14336x4096: N from 1, K a multiple of 32, both below 2^24";
+constexpr const char* kShapeRule = "NxK, such as 14336x4096, both from 1 and below 2^24";
 
 bool is_shape(const OpShape& shape) {
   constexpr int kMost = 1 << 24;
-  return shape.n >= 1 && shape.n < kMost && shape.k >= 32 && shape.k < kMost && shape.k % 32 == 0;
+  return shape.n >= 1 && shape.n < kMost && shape.k >= 1 && shape.k < kMost;
 }
 
 std::string digest_of(std::span<const float> values) {
   return sha256_hex(std::as_bytes(values));
 }
 
-// The best that was seen of each limit in this run: noise on a shared machine only takes away.
-class Limits {
- public:
-  void read(int threads, std::size_t bytes) {
-    double& best = read_[{threads, bytes}];
-    best = std::max(best, kernels::read_bandwidth(threads, bytes));
-  }
-  Status integer(const OpMachine& machine) {
-    NIBBLE_ASSIGN(const double found, kernels::integer_peak(machine.isa, machine.threads));
-    double& best = integer_[{machine.isa, machine.threads}];
-    best = std::max(best, found);
-    return ok_status();
-  }
-  double best_read(int threads, std::size_t bytes) const { return read_.at({threads, bytes}); }
-  double best_integer(const OpMachine& machine) const { return integer_.at({machine.isa, machine.threads}); }
-
-  Json to_json() const {
-    Json read = Json::object(), integer = Json::object();
-    for (const auto& [key, rate] : read_) {
-      if (key.second == kernels::kReadBytes) read[std::to_string(key.first)] = rate;
-    }
-    for (const auto& [key, rate] : integer_) integer[key.first][std::to_string(key.second)] = rate;
-    return {{"read_gb_per_s", read}, {"int16_gop_per_s", integer}};
-  }
-
- private:
-  std::map<std::pair<int, std::size_t>, double> read_;
-  std::map<std::pair<std::string, int>, double> integer_;
-};
-
-struct Row {
-  std::string format;
-  OpShape shape;
-  int m = 0;
-  OpMachine machine;
-  std::string data = {};
-  std::size_t bytes = 0;
-  std::size_t limit_bytes = 0;  // of the buffer whose reading is the limit
-  std::vector<double> seconds = {};
-  std::string peer = {};  // what runs beside it, in its words
-  std::vector<double> peer_seconds = {};
-  std::string digest = {};
-
-  bool is_gemv() const { return m <= kGemvTokens; }
-  double ops() const { return 2.0 * m * shape.n * shape.k; }
-  std::string name() const {
-    return fmt::format("{} {} m={} n={} k={}, {}, {} thread{}", is_gemv() ? "gemv" : "gemm", format, m, shape.n,
-                       shape.k, machine.is_cpu() ? machine.isa : machine.backend, machine.threads,
-                       machine.threads == 1 ? "" : "s");
-  }
-  Json to_json(const Limits& limits) const {
-    const double s = median(seconds);
-    const double achieved = rate(s);
-    const double limit = !machine.is_cpu() ? 0
-                         : is_gemv()       ? limits.best_read(machine.threads, limit_bytes)
-                                           : limits.best_integer(machine);
-    Json json = {{"op", is_gemv() ? "gemv" : "gemm"},
-                 {"format", format},
-                 {"m", m},
-                 {"n", shape.n},
-                 {"k", shape.k},
-                 {"backend", machine.backend},
-                 {"isa", machine.isa},
-                 {"threads", machine.threads},
-                 {"data", data},
-                 {"samples_s", seconds},
-                 {"median_s", s},
-                 {"cv", population_cv(seconds)},
-                 {"bytes", bytes},
-                 {"ops", ops()},
-                 {"limit_kind", is_gemv() ? "read_gb_per_s" : "int16_gop_per_s"},
-                 {"achieved", achieved},
-                 {"limit", limit > 0 ? Json(limit) : Json()},
-                 {"share", limit > 0 ? Json(achieved / limit) : Json()},
-                 {"digest", digest}};
-    if (!peer.empty()) add_peer(json);
-    return json;
-  }
-
- private:
-  double rate(double s) const { return (is_gemv() ? static_cast<double>(bytes) : ops()) / s * 1e-9; }
-  void add_peer(Json& json) const {
-    const double s = median(peer_seconds);
-    json["peer"] = {{"peer", "ggml"},
-                    {"description", peer},
-                    {"samples_s", peer_seconds},
-                    {"median_s", s},
-                    {"cv", population_cv(peer_seconds)},
-                    {"achieved", rate(s)}};
-    const Ratio ratio = ratio_of_medians(peer_seconds, seconds);
-    json["speed_over_peer"] = {{"ratio", ratio.value}, {"low", ratio.low}, {"high", ratio.high}};
-  }
-};
-
-double seconds_of_pass(OpLayer& layer) {
-  const auto begin = std::chrono::steady_clock::now();
-  layer.pass();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  return elapsed.count() / static_cast<double>(layer.n_copies());
+double seconds_since(OpBudget::Clock::time_point begin) {
+  return std::chrono::duration<double>(OpBudget::Clock::now() - begin).count();
 }
 
-// Into row.seconds, and row.peer_seconds where a peer runs in turn. The first round touches the weights and wakes
-// threads.
-Status take_samples(Row& row, OpLayer& layer, PythonPeer* peer, double budget_s) {
+double seconds_of_pass(OpLayer& layer, std::size_t n_copies) {
+  const auto begin = OpBudget::Clock::now();
+  layer.pass(n_copies);
+  return seconds_since(begin) / static_cast<double>(n_copies);
+}
+
+// Into row.seconds, and row.peer_seconds where a peer runs in turn, until `wanted_s` and kMinSamples are reached, or
+// fewer where `end_s` comes first, but one at least. The first round touches the weights and wakes threads.
+Status take_samples(OpRow& row, OpLayer& layer, std::size_t n_copies, PythonPeer* peer, double wanted_s, double end_s) {
+  const auto start = OpBudget::Clock::now();
   double total = 0;
-  for (std::size_t round = 0; round <= kMinSamples || total < budget_s; ++round) {
+  const auto wants_more = [&] { return row.seconds.size() < kMinSamples || total < wanted_s; };
+  for (std::size_t round = 0; row.seconds.empty() || (wants_more() && seconds_since(start) < end_s); ++round) {
     double ours = 0;
-    if (round % 2 == 0) ours = seconds_of_pass(layer);
+    if (round % 2 == 0) ours = seconds_of_pass(layer, n_copies);
     if (peer != nullptr) {
       NIBBLE_ASSIGN(const Sample sample, peer->sample());
       if (round > 0) row.peer_seconds.push_back(sample.seconds);
     }
-    if (round % 2 != 0) ours = seconds_of_pass(layer);
+    if (round % 2 != 0) ours = seconds_of_pass(layer, n_copies);
     if (round == 0) continue;
     row.seconds.push_back(ours);
-    total += ours * static_cast<double>(layer.n_copies());
+    total += ours * static_cast<double>(n_copies);
   }
   return ok_status();
 }
+
+// The weights of a format and shape, what they meet, and what must come out.
+struct Matrix {
+  std::string format;
+  OpShape shape;
+  OpWeights weights;
+  std::vector<float> x;         // [tokens, k]
+  std::vector<float> expected;  // [tokens, n]
+  int tokens = 0;               // of `expected`: all, or as many as a quick run had time for
+  std::size_t n_copies = 1;     // of a gemv
+};
 
 class OpBench {
  public:
   OpBench(const OpOptions& options, const OpProgress& progress) : options_(options), progress_(progress) {}
 
   Result<Json> run() {
-    NIBBLE_ASSIGN(const std::vector<OpMachine> machines, choose_machines());
-    NIBBLE_TRY(measure_peaks(machines));
-    Json left_out = Json::array();
-    for (const std::string& format : options_.formats) {
-      for (const OpShape& shape : options_.shapes) {
-        if (options_.quick && !rows_.empty() && elapsed() > kQuickSeconds) {
-          left_out.push_back(fmt::format("{} {}x{}", format, shape.n, shape.k));
-        } else {
-          NIBBLE_TRY(run_matrix(format, shape, machines));
-        }
-      }
+    NIBBLE_ASSIGN(machines_, choose_machines());
+    const std::size_t cells_of_matrix = machines_.size() * options_.tokens.size();
+    budget_ = OpBudget(options_.quick ? options_.quick_seconds * (1 - kRest) : 0,
+                       options_.shapes.size() * options_.formats.size() * cells_of_matrix);
+    NIBBLE_TRY(measure_peaks());
+    for (const OpShape& shape : options_.shapes) {  // every format before another shape, should the time not suffice
+      for (const std::string& format : options_.formats) NIBBLE_TRY(run_matrix(format, shape));
     }
-    NIBBLE_TRY(measure_peaks(machines));
+    NIBBLE_TRY(options_.quick ? limits_.again([this] { return budget_.left() > 0; }) : measure_peaks());
+    return to_json();
+  }
+
+ private:
+  Json to_json() const {
     Json json = {{"what", "bench op"}};
     json.update(program_facts());
     json["machine"] = machine_facts();
     json["machine"].update(limits_.to_json());
+    if (options_.quick) json["budget"] = {{"seconds", options_.quick_seconds}, {"hit", is_hit_}};
     json["rows"] = Json::array();
-    for (const Row& row : rows_) json["rows"].push_back(row.to_json(limits_));
-    if (!left_out.empty()) json["left_out"] = left_out;
+    for (const OpRow& row : rows_) json["rows"].push_back(row.to_json(limits_));
+    if (!left_out_.empty()) json["left_out"] = left_out_;
     return json;
   }
 
- private:
-  Status measure_peaks(const std::vector<OpMachine>& machines) {
-    for (const OpMachine& machine : machines) {
+  Status measure_peaks() {
+    for (const OpMachine& machine : machines_) {
       if (machine.is_cpu()) NIBBLE_TRY(limits_.integer(machine));
     }
     return ok_status();
   }
 
-  Status measure_limit(const Row& row) {
+  Status measure_limit(const OpRow& row) {
     if (!row.machine.is_cpu()) return ok_status();
-    if (!row.is_gemv()) return limits_.integer(row.machine);
-    limits_.read(row.machine.threads, row.limit_bytes);
+    const bool once = options_.quick && budget_.share() < kShareForLimits;
+    if (!row.is_gemv()) return limits_.integer(row.machine, once);
+    limits_.read(row.machine.threads, row.limit_bytes, once);
     return ok_status();
   }
 
@@ -230,103 +159,161 @@ class OpBench {
     return machines;
   }
 
-  Status run_matrix(const std::string& format, const OpShape& shape, const std::vector<OpMachine>& machines) {
+  // A matrix of a quick run is not begun where the dearest one so far would not fit, nor is a machine of it.
+  bool has_time_for(double seconds) const { return rows_.empty() || budget_.left() > seconds; }
+
+  void leave_out(const std::string& format, const OpShape& shape, const OpMachine& machine) {
+    is_hit_ = true;
+    for (const int m : options_.tokens) {
+      left_out_.push_back(OpRow{.format = format, .shape = shape, .m = m, .machine = machine}.name());
+      budget_.done();
+    }
+  }
+
+  Status run_matrix(const std::string& format, const OpShape& shape) {
     if (!is_shape(shape)) {
       return Error{.message = "not the shape of a layer",
                    .found = fmt::format("{}x{}", shape.n, shape.k),
                    .expected = kShapeRule};
     }
-    NIBBLE_ASSIGN(OpWeights weights, OpWeights::create(format, shape.n, shape.k));
-    const int most = *std::ranges::max_element(options_.tokens);
-    const std::vector<float> x = op_activations(most, shape.k);
-    std::vector<OpWeights> copies;
-    copies.push_back(std::move(weights));
-    NIBBLE_ASSIGN(const std::vector<float> expected, contract_outputs(copies[0], x, most, shape));
-    const std::size_t wanted = options_.from_cache ? 1 : ram_bytes();
-    if (options_.from_cache && copies[0].bytes() > last_level_cache_bytes() / 2) {
-      return Error{.message = "the matrix does not fit into the cache",
-                   .found = fmt::format("{} bytes", copies[0].bytes()),
-                   .expected = fmt::format("at most {}, half of the last level", last_level_cache_bytes() / 2)};
+    std::optional<Matrix> matrix;
+    if (has_time_for(matrix_seconds_)) {
+      const auto begin = OpBudget::Clock::now();
+      NIBBLE_ASSIGN(matrix, make_matrix(format, shape));
+      matrix_seconds_ = std::max(matrix_seconds_, seconds_since(begin));
     }
-    while (copies.size() * copies[0].bytes() < wanted) copies.push_back(copies[0].copy());
-    std::vector<OpWeights> one;
-    one.push_back(copies[0].copy());
-    for (const OpMachine& machine : machines) {
-      for (const int m : options_.tokens) {
-        Row row{.format = format, .shape = shape, .m = m, .machine = machine};
-        NIBBLE_TRY(run_row(row, row.is_gemv() ? copies : one, x, expected));
+    for (const OpMachine& machine : machines_) {
+      if (matrix && has_time_for(layer_seconds_)) {
+        NIBBLE_TRY(run_machine(*matrix, machine));
+      } else {
+        leave_out(format, shape, machine);
       }
     }
     return ok_status();
   }
 
-  static Result<std::vector<float>> contract_outputs(const OpWeights& weights, std::span<const float> x, int m,
-                                                     const OpShape& shape) {
-    std::vector<OpWeights> one;
-    one.push_back(weights.copy());
-    const OpMachine reference{.backend = "reference", .threads = hardware_threads()};
-    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(reference, one, x, m, shape));
-    return layer.outputs(0);
+  Result<Matrix> make_matrix(const std::string& format, const OpShape& shape) {
+    const double time = budget_.share(machines_.size() * options_.tokens.size());
+    NIBBLE_ASSIGN(OpWeights weights, OpWeights::create(format, shape.n, shape.k));
+    const int most = *std::ranges::max_element(options_.tokens);
+    Matrix matrix{.format = format,
+                  .shape = shape,
+                  .weights = std::move(weights),
+                  .x = op_activations(most, shape.k),
+                  .expected = {},
+                  .tokens = most,
+                  .n_copies = 1};
+    if (options_.from_cache && matrix.weights.bytes() > last_level_cache_bytes() / 2) {
+      return Error{.message = "the matrix does not fit into the cache",
+                   .found = fmt::format("{} bytes", matrix.weights.bytes()),
+                   .expected = fmt::format("at most {}, half of the last level", last_level_cache_bytes() / 2)};
+    }
+    const bool has_gemv = *std::ranges::min_element(options_.tokens) <= kGemvTokens;
+    if (has_gemv && !options_.from_cache) {
+      matrix.n_copies = std::min(kMaxCopies, ram_bytes() / matrix.weights.bytes() + 1);
+    }
+    NIBBLE_TRY(add_expected(matrix, time / 4));
+    return matrix;
   }
 
-  Status run_row(Row row, const std::vector<OpWeights>& copies, std::span<const float> x,
-                 std::span<const float> expected) {
-    if (options_.quick) row.m = tokens_that_fit(row);
-    row.bytes = copies[0].bytes();
-    row.data = !row.is_gemv() ? "any" : options_.from_cache ? "cache" : "ram";
-    row.limit_bytes = options_.from_cache ? row.bytes : kernels::kReadBytes;
+  // For as many tokens as the reference has time for, where time matters.
+  Status add_expected(Matrix& matrix, double seconds) const {
+    const OpMachine reference{.backend = "reference", .threads = hardware_threads()};
+    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(reference, matrix.weights, 1, matrix.shape));
+    if (options_.quick && matrix.tokens > kReferenceProbe) {
+      const auto begin = OpBudget::Clock::now();
+      layer.meet(matrix.x, kReferenceProbe);
+      layer.outputs(0);
+      const double of_a_token = seconds_since(begin) / kReferenceProbe;
+      while (matrix.tokens > kReferenceProbe && of_a_token * matrix.tokens > seconds) matrix.tokens /= 2;
+    }
+    layer.meet(matrix.x, matrix.tokens);
+    matrix.expected = layer.outputs(0);
+    return ok_status();
+  }
+
+  Status run_machine(const Matrix& matrix, const OpMachine& machine) {
+    const auto begin = OpBudget::Clock::now();
+    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(machine, matrix.weights, matrix.n_copies, matrix.shape));
+    layer_seconds_ = std::max(layer_seconds_, seconds_since(begin));
+    for (const int m : options_.tokens) {
+      NIBBLE_TRY(run_row(matrix, layer, {.format = matrix.format, .shape = matrix.shape, .m = m, .machine = machine}));
+      budget_.done();
+    }
+    return ok_status();
+  }
+
+  Status run_row(const Matrix& matrix, OpLayer& layer, OpRow row) {
+    if (options_.quick && !row.is_gemv()) row.m = tokens_that_fit(row, matrix.tokens);
+    const std::size_t n_copies = row.is_gemv() ? layer.n_copies() : 1;
+    row.bytes = matrix.weights.bytes();
+    const std::size_t bytes = n_copies * row.bytes;
+    row.data = !row.is_gemv() ? "any" : bytes < ram_bytes() ? "cache" : "ram";
+    row.limit_bytes = row.data == "cache" ? bytes : kernels::kReadBytes;
     if (row.is_gemv()) NIBBLE_TRY(measure_limit(row));
-    NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(row.machine, copies, x, row.m, row.shape));
+    layer.meet(matrix.x, row.m);
+    const double share = budget_.share();
+    const double wanted =
+        options_.quick ? std::min({kQuickSampleSeconds, options_.row_seconds, share / 3}) : options_.row_seconds;
     std::optional<PythonPeer> peer;
     if (!options_.ggml_python.empty()) {
-      const GgmlTask task{row.format, row.shape, row.m, row.machine.threads, copies.size() * row.bytes};
-      NIBBLE_ASSIGN(PythonPeer ggml, start_ggml(options_.ggml_python, task));
+      NIBBLE_ASSIGN(PythonPeer ggml,
+                    start_ggml(options_.ggml_python, {row.format, row.shape, row.m, row.machine.threads, bytes}));
       peer.emplace(std::move(ggml));
       row.peer = peer->description();
     }
-    const double seconds = options_.quick ? std::min(0.3, options_.row_seconds) : options_.row_seconds;
-    NIBBLE_TRY(take_samples(row, layer, peer ? &*peer : nullptr, seconds));
+    NIBBLE_TRY(take_samples(row, layer, n_copies, peer ? &*peer : nullptr, wanted, options_.quick ? share : 1e9));
+    is_hit_ |= row.seconds.size() < kMinSamples;
     NIBBLE_TRY(measure_limit(row));
-    const auto wanted = expected.first(static_cast<std::size_t>(row.m) * static_cast<std::size_t>(row.shape.n));
-    for (std::size_t copy = 0; copy < copies.size(); ++copy) {
-      const std::vector<float> found = layer.outputs(copy);
-      if (std::memcmp(found.data(), wanted.data(), wanted.size_bytes()) != 0) {
-        return Error{.message = "the kernel's outputs are not those of the contract",
-                     .tensor = row.name(),
-                     .found = digest_of(found),
-                     .expected = digest_of(wanted) + " (backend reference)",
-                     .hint = "its speed means nothing; this is a fault of nibble, please report it"};
-      }
-    }
-    row.digest = digest_of(wanted);
+    NIBBLE_TRY(check_outputs(matrix, layer, row, n_copies));
     rows_.push_back(std::move(row));
     if (progress_) progress_(rows_.back().to_json(limits_));
     return ok_status();
   }
 
-  // Six runs at a fifth of the peak shall take some seconds, and less where this run is late already.
-  int tokens_that_fit(const Row& row) const {
-    const double peak_seconds = elapsed() < kQuickSeconds / 2 ? 0.25 : 0.03;
-    int m = row.m;
+  static Status check_outputs(const Matrix& matrix, OpLayer& layer, OpRow& row, std::size_t n_copies) {
+    const auto wanted =
+        std::span(matrix.expected).first(static_cast<std::size_t>(row.m) * static_cast<std::size_t>(row.shape.n));
+    row.digest = digest_of(wanted);
+    for (std::size_t copy = 0; copy < n_copies; ++copy) {
+      const std::vector<float> found = layer.outputs(copy);
+      if (std::memcmp(found.data(), wanted.data(), wanted.size_bytes()) == 0) continue;
+      return Error{.message = "the kernel's outputs are not those of the contract",
+                   .tensor = row.name(),
+                   .found = digest_of(found),
+                   .expected = row.digest + " (backend reference)",
+                   .hint = "its speed means nothing; this is a fault of nibble, please report it"};
+    }
+    return ok_status();
+  }
+
+  // Of a gemm: eight runs at a fifth of the peak shall take the row's share of what is left.
+  int tokens_that_fit(const OpRow& row, int most) const {
+    int m = std::min(row.m, most);
+    const double seconds = budget_.share() / 8;
     while (row.machine.is_cpu() && m > 2 * kGemvTokens &&
-           2e-9 * m * row.shape.n * row.shape.k > peak_seconds * limits_.best_integer(row.machine))
+           5 * 2e-9 * m * row.shape.n * row.shape.k > seconds * limits_.best_integer(row.machine))
       m /= 2;
     return m;
   }
 
   // Several times the last level of cache, and no machine's memory.
-  static std::size_t ram_bytes() {
-    const std::uint64_t several = std::max<std::uint64_t>(kernels::kReadBytes, 4 * last_level_cache_bytes());
+  std::size_t ram_bytes() const {
+    const std::uint64_t least = options_.quick ? 0 : kernels::kReadBytes;
+    const std::uint64_t several = std::max<std::uint64_t>(least, 4 * last_level_cache_bytes());
     return static_cast<std::size_t>(std::min(several, physical_memory_bytes() / 16));
   }
 
-  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-
   const OpOptions& options_;
   const OpProgress& progress_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  Limits limits_;
-  std::vector<Row> rows_;
+  std::vector<OpMachine> machines_;
+  OpBudget budget_{0, 0};
+  OpLimits limits_;
+  std::vector<OpRow> rows_;
+  Json left_out_ = Json::array();
+  bool is_hit_ = false;
+  double matrix_seconds_ = 0;  // the dearest so far: to make a matrix and its expected outputs,
+  double layer_seconds_ = 0;   // and a machine's copies of it
 };
 
 }  // namespace

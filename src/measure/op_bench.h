@@ -25,7 +25,8 @@ struct OpOptions {
   bool from_cache = false;             // gemv: one matrix again and again, instead of many in turn
   double row_seconds = 1;              // samples of a row until then, five at least
   std::string ggml_python = {};        // if set: ggml in turn, through this Python with llama-cpp-python
-  bool quick = false;                  // ends within 40 seconds: shorter samples, and fewer tokens for a slow isa
+  bool quick = false;                  // ends within quick_seconds: fewer samples, and fewer tokens of a gemm
+  double quick_seconds = 40;
 };
 
 // One line for people per row as it is done.
@@ -33,12 +34,12 @@ using OpProgress = std::function<void(const Json& row)>;
 
 // {"what": "bench op", program facts, "machine": {facts, "read_gb_per_s": {threads: x}, "int16_gop_per_s": {isa:
 // {threads: x}}}, "rows": [...]}. A row: op, format, m, n, k, isa, threads, data ("ram": matrices in turn that no cache
-// holds; "cache": one matrix that fits into one; "any": a gemm), samples_s, median_s, cv, bytes (of weights), ops
-// (2mnk), limit_kind ("read_gb_per_s": bytes / median_s, "int16_gop_per_s": ops / median_s), achieved, limit, share,
-// digest (SHA-256 of the outputs). "left_out": what a quick run had no time for. limit and share are null of a backend
-// whose limit is not known. With ggml beside it a row has "peer": {peer, description, samples_s, median_s, cv,
-// achieved} and "speed_over_peer": {ratio, low, high}, of samples that alternate. Fails where a digest is not that of
-// the reference.
+// holds; "cache": matrices that fit into one; "any": a gemm), repetitions, samples_s, median_s, cv, bytes (of weights),
+// ops (2mnk), limit_kind ("read_gb_per_s": bytes / median_s, "int16_gop_per_s": ops / median_s), achieved, limit,
+// share, digest (SHA-256 of the outputs). limit and share are null of a backend whose limit is not known. With ggml
+// beside it a row has "peer": {peer, description, samples_s, median_s, cv, achieved} and "speed_over_peer": {ratio,
+// low, high}, of samples that alternate. Of a quick run "budget": {"seconds", "hit"}, hit where a row has fewer than
+// five repetitions or rows are missing, which "left_out" names. Fails where a digest is not that of the reference.
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress = {});
 
 }  // namespace nibble::measure

@@ -72,7 +72,22 @@ std::vector<std::string> op_formats() {
   return names;
 }
 
+Status check_op_row(const std::string& format, int k) {
+  const RowFormat* const rows = find_row_format(format);
+  if (rows == nullptr && format != "nvfp4") {
+    return Error{.message = "unknown weight format '" + format + "'",
+                 .found = format,
+                 .expected = fmt::format("one of: {}", fmt::join(op_formats(), ", "))};
+  }
+  const int block = rows == nullptr ? kNvfp4Group : static_cast<int>(dtype_info(rows->dtype).block_size);
+  if (k % block == 0) return ok_status();
+  return Error{.message = fmt::format("a row of {} does not end with a block", format),
+               .found = fmt::format("K = {}", k),
+               .expected = fmt::format("a multiple of {}", block)};
+}
+
 Result<OpWeights> OpWeights::create(const std::string& format, int n, int k) {
+  NIBBLE_TRY(check_op_row(format, k));
   OpWeights w;
   w.format_ = format;
   w.n_ = n;
@@ -87,17 +102,6 @@ Result<OpWeights> OpWeights::create(const std::string& format, int n, int k) {
     return w;
   }
   const RowFormat* const rows = find_row_format(format);
-  if (rows == nullptr) {
-    return Error{.message = "unknown weight format '" + format + "'",
-                 .found = format,
-                 .expected = fmt::format("one of: {}", fmt::join(op_formats(), ", "))};
-  }
-  const std::uint32_t block = dtype_info(rows->dtype).block_size;
-  if (k % static_cast<int>(block) != 0) {
-    return Error{.message = fmt::format("a row of {} does not end with a block", format),
-                 .found = fmt::format("K = {}", k),
-                 .expected = fmt::format("a multiple of {}", block)};
-  }
   w.memory_ = AlignedBuffer<std::uint8_t>(bytes_of(rows->dtype, elements));
   fill(w.memory_.span(), random);
   make_finite(w.memory_.span(), *rows);

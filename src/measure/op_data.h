@@ -13,10 +13,13 @@ namespace nibble::measure {
 
 std::vector<std::string> op_formats();  // nvfp4, f16, bf16, then the block formats of GGUF, q4_0 to q6_k
 
+// An error where the format is unknown or has no row of `k`.
+Status check_op_row(const std::string& format, int k);
+
 // Codes of every kind, scales over three octaves (as models have them), finite 16-bit floats of both signs.
 class OpWeights {
  public:
-  // An error where the format is unknown or has no row of `k`.
+  // check_op_row.
   static Result<OpWeights> create(const std::string& format, int n, int k);
 
   std::size_t bytes() const { return memory_.size(); }

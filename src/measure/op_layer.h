@@ -14,7 +14,7 @@ namespace nibble::measure {
 
 struct OpShape {
   int n = 0;  // rows of the weights, outputs
-  int k = 0;  // columns, inputs; a multiple of 32
+  int k = 0;  // columns, inputs; what the format has rows of
 };
 
 // Where a layer runs.
@@ -28,17 +28,21 @@ struct OpMachine {
 
 class OpLayer {
  public:
-  // `copies` of the matrix are taken in turn, so that none is found in a cache. x: at least [m, k].
-  static Result<OpLayer> create(const OpMachine& machine, const std::vector<OpWeights>& copies,
-                                std::span<const float> x, int m, const OpShape& shape);
+  // So many copies of `weights`, each at an address of its own; `weights` outlives the layer.
+  static Result<OpLayer> create(const OpMachine& machine, const OpWeights& weights, std::size_t n_copies,
+                                const OpShape& shape);
+  // What the copies meet from now on: the first m rows of x [m or more, k].
+  void meet(std::span<const float> x, int m);
 
-  void pass();  // all copies once; done when it returns, wherever it ran
+  void pass(std::size_t n_copies);  // the first copies once, in turn; done when it returns, wherever it ran
   std::size_t n_copies() const { return linears_.size(); }
   std::vector<float> outputs(std::size_t copy);  // [m, n]
 
  private:
-  Status fill(const std::vector<OpWeights>& copies, std::span<const float> x, int m, const OpShape& shape);
+  Status make_copies(const OpWeights& weights, std::size_t n_copies);
 
+  OpShape shape_;
+  std::vector<OpWeights> sources_;  // of the copies of a backend that reads what it was given
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<std::unique_ptr<kernels::Linear>> linears_;
   std::unique_ptr<kernels::Buffer> x_, out_;

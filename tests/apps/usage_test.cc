@@ -73,7 +73,8 @@ TEST(Usage, FlagsOfMachineAndSessionToo) {
 TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
   const std::vector<std::string> op = {"bench", "op"}, decode = {"bench", "decode", kNoModel};
   expect_refused(op, "--format", "q9", "one of: nvfp4, f16, bf16, q4_0");
-  expect_refused(op, "--shape", "3x5", "NxK, such as 14336x4096");
+  expect_refused(op, "--shape", "3x", "NxK, such as 14336x4096");
+  expect_refused(op, "--shape", "3x40", "K a multiple of 16");
   expect_refused(op, "--isa", "altivec", "one of: all, ");
   expect_refused(op, "--tokens", "0", "a whole number from 1 to 65536");
   expect_refused(op, "--threads", "1.5", "a whole number from 1 to 1024");

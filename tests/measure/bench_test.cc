@@ -42,7 +42,7 @@ TEST(OpBench, RowsOfEveryFormatCarryTheDigestOfTheContract) {
   std::map<std::string, std::string> digests;
   for (const Json& row : rows) {
     for (const char* key : {"op", "format", "m", "n", "k", "isa", "threads", "median_s", "cv", "bytes", "ops", "limit",
-                            "share", "digest", "data"}) {
+                            "share", "digest", "data", "repetitions"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     const std::string work = row["format"].get<std::string>() + row["op"].get<std::string>();
@@ -63,6 +63,63 @@ TEST(OpBench, EveryInstructionSetHasARow) {
       {.shapes = {{32, 64}}, .isas = {"all"}, .threads = {2}, .tokens = {1, 17}, .from_cache = true, .row_seconds = 0});
   ASSERT_TRUE(json.ok()) << json.error().to_string();
   EXPECT_EQ((*json)["rows"].size(), 2 * kernels::cpu_isa_names().size());
+}
+
+// Rows end anywhere that their format allows, within a block of 64 as well.
+TEST(OpBench, EveryLengthOfARowThatTheContractHas) {
+  const auto run = [](const std::string& format, std::vector<OpShape> shapes) {
+    return bench_ops({.shapes = std::move(shapes),
+                      .formats = {format},
+                      .isas = {"all"},
+                      .threads = {2},
+                      .tokens = {1, 17},
+                      .from_cache = true,
+                      .row_seconds = 0,
+                      .quick = true});  // measures its limits once
+  };
+  const std::pair<const char*, std::vector<OpShape>> cases[] = {
+      {"nvfp4", {{17, 16}, {3, 48}, {17, 80}, {1, 144}}}, {"f16", {{5, 7}, {17, 65}}}, {"q8_0", {{17, 32}, {17, 96}}}};
+  for (const auto& [format, shapes] : cases) {
+    const auto json = run(format, shapes);
+    ASSERT_TRUE(json.ok()) << json.error().to_string();
+    EXPECT_EQ((*json)["rows"].size(), 2 * shapes.size() * kernels::cpu_isa_names().size());
+  }
+  EXPECT_EQ(run("nvfp4", {{16, 40}}).error().expected, "a multiple of 16");
+  EXPECT_EQ(run("q4_k", {{16, 128}}).error().expected, "a multiple of 256");
+}
+
+// A matrix of a few bytes is not copied until they fill the memory.
+TEST(OpBench, ASmallMatrixIsInTheCacheAndSaysSo) {
+  const auto json =
+      bench_ops({.shapes = {{1, 16}}, .isas = {"scalar"}, .threads = {1}, .tokens = {1}, .row_seconds = 0});
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  EXPECT_EQ((*json)["rows"][0]["data"], "cache");
+}
+
+TEST(OpBench, AQuickRunSharesItsTimeAndNamesWhatItLeftOut) {
+  OpOptions options{.shapes = {{48, 64}, {16, 96}},
+                    .formats = {"nvfp4", "f16", "q8_0"},
+                    .isas = {"scalar"},
+                    .threads = {1, 2},
+                    .tokens = {1, 17},
+                    .from_cache = true,
+                    .row_seconds = 0,
+                    .quick = true};
+  const auto enough = bench_ops(options);
+  ASSERT_TRUE(enough.ok()) << enough.error().to_string();
+  EXPECT_EQ((*enough)["rows"].size(), 24u);
+  EXPECT_EQ((*enough)["budget"]["seconds"], 40);
+  EXPECT_EQ((*enough)["budget"]["hit"], false);
+  EXPECT_FALSE(enough->contains("left_out"));
+  for (const Json& row : (*enough)["rows"]) EXPECT_GE(row["repetitions"], 5);
+  options.quick_seconds = 1e-6;
+  const auto hit = bench_ops(options);
+  ASSERT_TRUE(hit.ok()) << hit.error().to_string();
+  EXPECT_EQ((*hit)["budget"]["hit"], true);
+  EXPECT_EQ((*hit)["rows"].size(), 2u);  // the first machine's, with one repetition each
+  EXPECT_EQ((*hit)["rows"][0]["repetitions"], 1);
+  ASSERT_EQ((*hit)["left_out"].size(), 22u);
+  EXPECT_EQ((*hit)["left_out"][0], "gemv nvfp4 m=1 n=48 k=64, scalar, 2 threads");
 }
 
 TEST(OpBench, OtherBackendsHaveNoLimitToShow) {
