@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "io/lane.h"
 #include "io/nvfp4_container.h"
 #include "quantize/convert_tensor.h"
 
@@ -54,24 +55,33 @@ Result<std::string> hash_source(const GgufFile& source, const QuantizeOptions& o
   return to_hex(hash.finish());
 }
 
-// Keys that describe the source's container or quantization and would be wrong in the output.
-bool is_dropped(std::string_view key) {
+// Keys that describe the source's container or quantization and would be wrong in the output; of a mixed file that of
+// ggml's block formats is right.
+bool is_dropped(std::string_view key, Contract contract) {
+  if (key == "general.quantization_version") return contract != Contract::kNk1;
   for (const std::string_view prefix : {"quantize.", "split.", "muser.", "nibble."}) {
     if (key.starts_with(prefix)) return true;
   }
-  return key == kFileTypeKey || key == "general.quantization_version" || key == "general.alignment";
+  return key == kFileTypeKey || key == "general.alignment";
 }
 
-void add_metadata(const GgufFile& source, const std::string& sha256, Recipe recipe, GgufWriter& writer) {
+// The tables of a mixed file are not of nc1.
+Contract contract_of(const std::vector<TensorPlan>& plans) {
+  const bool is_mixed = std::ranges::any_of(plans, [](const TensorPlan& plan) { return needs_nk1(plan.dtype); });
+  return is_mixed ? Contract::kNk1 : Contract::kNc1;
+}
+
+void add_metadata(const GgufFile& source, const std::string& sha256, Contract contract, Recipe recipe,
+                  GgufWriter& writer) {
   for (const GgufEntry& entry : source.metadata()) {
-    if (!is_dropped(entry.key)) writer.add_value(entry.key, entry.value);
+    if (!is_dropped(entry.key, contract)) writer.add_value(entry.key, entry.value);
   }
   writer.add_u32(kFileTypeKey, kFileTypeF16);
   writer.add_string(kWeightPrecisionKey, "nvfp4");
   writer.add_string(kActivationPrecisionKey, "f16");
   writer.add_string(kSchemaKey, kSchema);
   writer.add_string(kArtifactSha256Key, sha256);
-  writer.add_string(kContractKey, contract_name(Contract::kNc1));
+  writer.add_string(kContractKey, contract_name(contract));
   writer.add_string(kRecipeKey, recipe_name(recipe));
   writer.add_string(kSourceSha256Key, sha256);
 }
@@ -90,7 +100,7 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
   NIBBLE_ASSIGN(summary.source_sha256, hash_source(source, options));
 
   GgufWriter writer;
-  add_metadata(source, summary.source_sha256, options.recipe, writer);
+  add_metadata(source, summary.source_sha256, contract_of(plans), options.recipe, writer);
   std::uint64_t total = 0;
   for (const TensorPlan& plan : plans) {
     declare_tensor(plan, writer);

@@ -184,6 +184,18 @@ TEST_F(QuantizeModel, KeepCopiesHeadAndEmbeddingAndLeavesATiedHeadTied) {
   }
 }
 
+TEST_F(QuantizeModel, ATableThatNc1LacksMakesTheFileOneOfNk1) {
+  for (const auto& [type, block_bytes, contract] : {std::tuple{8U, 34U, Contract::kNc1}, {2U, 18U, Contract::kNk1}}) {
+    GgufBuilder model;
+    model.add_tensor("blk.0.ffn_up.weight", 0, {64, 2}, bytes_of_floats(random_weights(128, 9)));
+    model.add_tensor("token_embd.weight", type, {32, 5}, Bytes().resize(5 * block_bytes));
+    ASSERT_TRUE(quantize(model.build(), {.head = HeadFormat::kKeep}).ok());
+    const Result<Checkpoint> checkpoint = Checkpoint::open(output());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().to_string();
+    EXPECT_EQ(checkpoint->contract(), contract);
+  }
+}
+
 TEST_F(QuantizeModel, RefusesWhatCannotBeQuantized) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto with = [](const std::string& name, std::uint32_t type, const std::vector<std::uint64_t>& dims,
