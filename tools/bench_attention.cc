@@ -1,6 +1,7 @@
 // Attention by itself on any backend: prompts of several lengths, beside FlashAttention (--peer, what
-// tools/flash_attention.py wrote), and one token over long caches, beside the read bandwidth (--limit). A step holds
-// the op of several layers, each with a cache of its own, so that neither the L2 nor the start of a step is measured.
+// tools/flash_attention.py wrote), and one token over long caches, beside the read bandwidth (--limit; of the cpu
+// backend it is measured here). A step holds the op of several layers, each with a cache of its own, so that neither
+// the L2 nor the start of a step is measured.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,9 +12,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/build_info.h"
+#include "kernels/limits.h"
 #include "kernels/registry.h"
 
 namespace nibble {
@@ -22,12 +25,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-constexpr int kLayers = 8;
 constexpr int kRows = 512;  // that are stored at once
 
 struct Flags {
   std::string backend = "auto";
+  kernels::BackendOptions options;
+  std::vector<int> shape = {32, 8, 128};  // heads, key-value heads, head_dim
+  int layers = 8;
   std::vector<int> prompts = {2048, 8192};
   std::vector<int> contexts = {128, 4096, 32768};
   int repetitions = 20;
@@ -48,14 +52,15 @@ std::vector<float> random_floats(std::size_t n) {
 class Bench {
  public:
   Bench(const Flags& flags, kernels::Backend& backend) : flags_(flags), backend_(backend) {
+    const auto width = [&](int heads) { return static_cast<std::size_t>(heads) * shape_.head_dim; };
     const int longest = std::max(std::ranges::max(flags.prompts), kRows);
     n_positions_ = std::max(longest, std::ranges::max(flags.contexts) + 64);
-    rope_ = backend.make_rope_table(random_floats(static_cast<std::size_t>(n_positions_) * kHeadDim), kHeadDim, false);
-    q_ = backend.make_vector(random_floats(static_cast<std::size_t>(longest) * kHeads * kHeadDim));
-    k_ = backend.make_vector(random_floats(static_cast<std::size_t>(longest) * kKvHeads * kHeadDim));
-    v_ = backend.make_vector(random_floats(static_cast<std::size_t>(longest) * kKvHeads * kHeadDim));
-    out_ = backend.make_buffer(static_cast<std::size_t>(longest) * kHeads * kHeadDim);
-    input_ = backend.make_linear_input(longest, kHeads * kHeadDim);
+    rope_ = backend.make_rope_table(random_floats(n_positions_ * width(1)), shape_.head_dim, false);
+    q_ = backend.make_vector(random_floats(longest * width(shape_.n_heads)));
+    k_ = backend.make_vector(random_floats(longest * width(shape_.n_kv_heads)));
+    v_ = backend.make_vector(random_floats(longest * width(shape_.n_kv_heads)));
+    out_ = backend.make_buffer(longest * width(shape_.n_heads));
+    input_ = backend.make_linear_input(longest, shape_.n_heads * shape_.head_dim);
   }
 
   Status run() {
@@ -76,11 +81,11 @@ class Bench {
   }
 
   std::unique_ptr<kernels::KvCache> filled_cache(int n, int capacity) {
-    auto cache = backend_.make_kv_cache({kLayers, kKvHeads, kHeadDim, capacity});
+    auto cache = backend_.make_kv_cache({flags_.layers, shape_.n_kv_heads, shape_.head_dim, capacity});
     for (int first = 0; first < n; first += kRows) {
       const std::vector<kernels::TokenRow> rows = rows_of(*cache, first, std::min(n, first + kRows));
       backend_.begin_step(static_cast<int>(rows.size()));
-      for (int layer = 0; layer < kLayers; ++layer) backend_.store_kv(k_->data(), v_->data(), rows, layer);
+      for (int layer = 0; layer < flags_.layers; ++layer) backend_.store_kv(k_->data(), v_->data(), rows, layer);
       backend_.end_step();
     }
     return cache;
@@ -99,9 +104,9 @@ class Bench {
     for (int i = 0; i < flags_.repetitions + 4; ++i) {
       const auto start = Clock::now();
       backend_.begin_step(n_rows);
-      for (int layer = 0; layer < kLayers; ++layer) op(i, layer);
+      for (int layer = 0; layer < flags_.layers; ++layer) op(i, layer);
       backend_.end_step();
-      if (i >= 4) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / kLayers);
+      if (i >= 4) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / flags_.layers);
     }
     std::ranges::sort(seconds);
     return seconds;
@@ -111,10 +116,10 @@ class Bench {
     const auto cache = filled_cache(n, n);
     const std::vector<kernels::TokenRow> rows = rows_of(*cache, 0, n);
     const auto seconds = time(
-        n, [&](int, int layer) { backend_.attention_input(q_->data(), rows, layer, kShape, out_->data(), *input_); });
+        n, [&](int, int layer) { backend_.attention_input(q_->data(), rows, layer, shape_, out_->data(), *input_); });
     const double median = seconds[seconds.size() / 2];
     Json entry = summary("prefill", n, seconds);
-    const double rate = 2.0 * kHeads * kHeadDim * n * n / median * 1e-12;  // causal: half of 4 n^2 d
+    const double rate = 2.0 * shape_.n_heads * shape_.head_dim * n * n / median * 1e-12;  // causal: half of 4 n^2 d
     entry["tflop_per_s"] = rate;
     std::string beside;
     for (const Json& other : peer.value("flash_attention", Json::array())) {
@@ -124,7 +129,7 @@ class Bench {
       entry["share_of_flash_attention"] = theirs / (median * 1e3);
       beside = fmt::format(", {:.1f} % of FlashAttention ({:.3f} ms)", theirs / median * 0.1, theirs);
     }
-    fmt::print("prefill {:6} tokens   {:8.3f} ms a layer, {:4.0f} TFLOP/s{}\n", n, median * 1e3, rate, beside);
+    fmt::print("prefill {:6} tokens   {:8.3f} ms a layer, {:7.3g} TFLOP/s{}\n", n, median * 1e3, rate, beside);
     results_.push_back(std::move(entry));
   }
 
@@ -134,10 +139,10 @@ class Bench {
     const auto cache = filled_cache(context, capacity);
     const auto seconds = time(1, [&](int i, int layer) {
       const kernels::TokenRow row = {cache.get(), context + i};
-      backend_.rope_attention_input(q_->data(), k_->data(), v_->data(), {&row, 1}, layer, *rope_, kShape, out_->data(),
+      backend_.rope_attention_input(q_->data(), k_->data(), v_->data(), {&row, 1}, layer, *rope_, shape_, out_->data(),
                                     *input_);
     });
-    const double bytes = static_cast<double>(kKvHeads) * context * (3 * kHeadDim + 8);
+    const double bytes = static_cast<double>(shape_.n_kv_heads) * context * (3 * shape_.head_dim + 8);
     const double median = seconds[seconds.size() / 2], rate = bytes / median * 1e-9;
     Json entry = summary("decode", context, seconds);
     entry["bytes"] = bytes;
@@ -161,8 +166,8 @@ class Bench {
             {"us_most", seconds.back() * 1e6}};
   }
 
-  static constexpr kernels::AttentionShape kShape = {kHeads, kKvHeads, kHeadDim, 0.08838834764F};
   const Flags& flags_;
+  const kernels::AttentionShape shape_ = {flags_.shape[0], flags_.shape[1], flags_.shape[2], 0.08838834764F};
   kernels::Backend& backend_;
   int n_positions_ = 0;
   std::unique_ptr<kernels::RopeTable> rope_;
@@ -171,13 +176,20 @@ class Bench {
   Json results_ = Json::array();
 };
 
-Status run(const Flags& flags) {
-  NIBBLE_ASSIGN(const auto backend, kernels::make_backend(flags.backend, {}));
+Status run(Flags flags) {
+  NIBBLE_ASSIGN(const auto backend, kernels::make_backend(flags.backend, flags.options));
+  if (flags.limit == 0 && backend->name() == "cpu") {
+    const int all = static_cast<int>(std::thread::hardware_concurrency());
+    flags.limit = kernels::read_bandwidth(flags.options.n_threads > 0 ? flags.options.n_threads : all);
+    fmt::print("{}: {} query heads, {} key-value heads of {}, {} layers; reads {:.1f} GB/s\n", backend->description(),
+               flags.shape[0], flags.shape[1], flags.shape[2], flags.layers, flags.limit);
+  }
   Bench bench(flags, *backend);
   NIBBLE_TRY(bench.run());
   if (!flags.output.empty()) {
     const Json receipt = {
-        {"what", "attention by itself, 32 query heads and 8 key-value heads of 128, a step of 8 layers"},
+        {"what", fmt::format("attention by itself, {} query heads and {} key-value heads of {}, a step of {} layers",
+                             flags.shape[0], flags.shape[1], flags.shape[2], flags.layers)},
         {"repetitions", flags.repetitions},
         {"read_limit_gb_per_s", flags.limit},
         {"machine", backend->description()},
@@ -195,6 +207,13 @@ int main(int argc, char** argv) {
   nibble::Flags flags;
   CLI::App app{"Attention beside FlashAttention and the read bandwidth"};
   app.add_option("--backend", flags.backend)->capture_default_str();
+  app.add_option("--isa", flags.options.isa)->capture_default_str();
+  app.add_option("--threads", flags.options.n_threads, "0: one per hardware thread")->capture_default_str();
+  app.add_option("--shape", flags.shape, "Heads, key-value heads, head_dim")
+      ->delimiter(',')
+      ->expected(3)
+      ->capture_default_str();
+  app.add_option("--layers", flags.layers)->capture_default_str();
   app.add_option("--prompt", flags.prompts)->delimiter(',')->capture_default_str();
   app.add_option("--context", flags.contexts)->delimiter(',')->capture_default_str();
   app.add_option("-n", flags.repetitions)->capture_default_str();

@@ -1,127 +1,52 @@
-// Quantization to the contract's integers (sections 3 and 7) and attention over them.
+// Attention over the contract's integers (section 7), a split of 128 positions at a time.
 #pragma once
+
+#include "kernels/cpu/quantize.inl"
 
 namespace nibble::kernels::cpu {
 namespace {
 
-// The largest magnitude as bits without sign: order is kept, and non-finite values are the largest.
-inline std::uint32_t max_abs_bits(const float* x, int n) {
-  std::int32_t largest = 0;
-  for (int i = 0; i < n; ++i) {
-    const std::int32_t bits = static_cast<std::int32_t>(format::abs_bits(x[i]));
-    largest = bits > largest ? bits : largest;
-  }
-  return static_cast<std::uint32_t>(largest);
-}
+constexpr int kSplit = format::nc1::kSplit;
+// Vectors of positions whose scores for kHeads heads are summed at once, and of dimensions whose values are, in two
+// planes.
+template <int kHeads>
+constexpr int kScoreVectors = kHeads <= kHeadsAtOnce / 2 ? 8 : 4;
+template <int kHeads>
+constexpr int kValueVectors = kScoreVectors<kHeads> / 2;
 
-struct Quantization {
-  float inverse;  // integers are rne(x, inverse)
-  float scale;    // and stand for integer * scale
-  bool is_nonfinite;
-};
+// Sixteen floats, whatever the width of a vector is.
+using F32x16 = float __attribute__((vector_size(64)));
+using I32x16 = std::int32_t __attribute__((vector_size(64)));
 
-// Below 2^-40 everything is zero. Where a value is not finite there are no integers: zeros, of a scale that is NaN.
-inline Quantization quantization_of(const float* x, int n, int q_max) {
-  const std::uint32_t bits = max_abs_bits(x, n);
-  const float m = format::bits_float(bits);
-  if (bits >= 0x7F800000U) return {0.0F, format::bits_float(0x7FC00000U), true};
-  if (m < format::nc1::kTiny) return {0.0F, 0.0F, false};
-  return {static_cast<float>(q_max) / m, m / static_cast<float>(q_max), false};
-}
-
-template <class Integer>
-inline void quantize(const float* x, int n, const Quantization& by, Integer* q) {
-  if (by.inverse == 0.0F) {
-    for (int i = 0; i < n; ++i) q[i] = 0;
-    return;
-  }
-  for (int i = 0; i < n; ++i) q[i] = static_cast<Integer>(format::rne(x[i], by.inverse));
-}
-
-inline void split_planes(const std::int16_t* q, PlaneBlock& planes) {
-  for (int i = 0; i < 64; i += 4) {
-    for (int j = 0; j < 4; ++j) {
-      const std::int16_t value = q[i + kQuadOrder[j]];
-      planes.high[i + j] = static_cast<std::int8_t>(value >> 3);
-      planes.low[i + j] = static_cast<std::int8_t>(value & 7);
-    }
-  }
-  for (int g = 0; g < kGroupsPerBlock; ++g) {
-    planes.high_start[g] = plane_start(planes.high + 16 * g);
-    planes.low_start[g] = plane_start(planes.low + 16 * g);
-  }
-}
-
-bool quantize_a11(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d) {
-  bool is_nonfinite = false;
-  for (int begin = 0; begin < n_in; begin += 64) {
-    const int width = n_in - begin < 64 ? n_in - begin : 64;
-    const Quantization by = quantization_of(x + begin, width, format::nc1::kActivationMax);
-    quantize(x + begin, width, by, q);
-    for (int i = width; i < 64; ++i) q[i] = 0;
-    if (planes != nullptr) {
-      split_planes(q, *planes);
-      planes += stride / 64;
-    }
-    *d = by.scale;
-    is_nonfinite |= by.is_nonfinite;
-    q += stride;
-    d += stride / 64;
-  }
-  return is_nonfinite;
-}
-
-// Section 11, of at most 256 values. Rounded to f16 first; the first of the largest magnitudes decides the sign of d.
-inline bool quantize_super_block(const float* x, int n, std::int16_t* q /* [n] */, float& d) {
-  float halves[4 * 64];
-  int rounded = 0;
-  for (; rounded + kLanes <= n; rounded += kLanes) {
-    f32_store(halves + rounded, f32_round_to_f16(f32_load(x + rounded)));
-  }
-  for (; rounded < n; ++rounded) halves[rounded] = format::f16_to_f32(format::f32_to_f16(x[rounded]));
-  const std::uint32_t largest = max_abs_bits(halves, n);
-  for (int i = 0; i < n; ++i) q[i] = 0;
-  d = largest >= 0x7F800000U ? format::bits_float(0x7FC00000U) : 0.0F;
-  if (largest == 0 || largest >= 0x7F800000U) return largest != 0;
-  int first = 0;
-  while (format::abs_bits(halves[first]) != largest) ++first;
-  const float inverse = -127.0F / halves[first];
-  for (int i = 0; i < n; ++i) q[i] = static_cast<std::int16_t>(format::rne(halves[i], inverse));
-  d = 1.0F / inverse;
-  return false;
-}
-
-inline void take_plane(const std::int16_t* q, PlaneBlock& planes) {
-  for (int i = 0; i < 64; i += 4) {
-    for (int j = 0; j < 4; ++j) planes.high[i + j] = static_cast<std::int8_t>(q[i + kQuadOrder[j]]);
-  }
-  for (int g = 0; g < kGroupsPerBlock; ++g) planes.high_start[g] = plane_start(planes.high + 16 * g);
-}
-
-bool quantize_a16q8(const float* x, int n_in, std::size_t stride, std::int16_t* q, PlaneBlock* planes, float* d) {
-  bool is_nonfinite = false;
-  for (int begin = 0; begin < n_in; begin += 256) {
-    const int width = n_in - begin < 256 ? n_in - begin : 256;
-    std::int16_t integers[256] = {};
-    float step = 0;
-    is_nonfinite |= quantize_super_block(x + begin, width, integers, step);
-    for (int at = 0; at < width; at += 64) {
-      __builtin_memcpy(q, integers + at, 64 * sizeof *q);
-      if (planes != nullptr) {
-        take_plane(q, *planes);
-        planes += stride / 64;
-      }
-      *d = step;
-      q += stride;
-      d += stride / 64;
-    }
-  }
-  return is_nonfinite;
+// Where bit kStride of i is not set x[i] + x[i ^ kStride], otherwise x[i ^ kStride] - x[i]. By reference: a value would
+// pass in registers that not every instruction set has.
+template <int kStride>
+inline void butterfly(F32x16& x) {
+  constexpr auto at = [](int i) { return i ^ kStride; };
+  constexpr auto sign = [](int i) { return (i & kStride) != 0 ? INT32_MIN : 0; };
+  const F32x16 other = __builtin_shufflevector(x, x, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8),
+                                               at(9), at(10), at(11), at(12), at(13), at(14), at(15));
+  const I32x16 signs = {sign(0), sign(1), sign(2),  sign(3),  sign(4),  sign(5),  sign(6),  sign(7),
+                        sign(8), sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15)};
+  x = other + __builtin_bit_cast(F32x16, __builtin_bit_cast(I32x16, x) ^ signs);
 }
 
 // Unnormalized butterflies over consecutive blocks of `size`.
 inline void hadamard(float* x, int n, int size) {
-  for (int stride = 1; stride < size; stride *= 2) {
+  int stride = 1;
+  if (n % 16 == 0) {
+    for (int i = 0; i < n; i += 16) {
+      F32x16 v;
+      __builtin_memcpy(&v, x + i, sizeof v);
+      if (size > 1) butterfly<1>(v);
+      if (size > 2) butterfly<2>(v);
+      if (size > 4) butterfly<4>(v);
+      if (size > 8) butterfly<8>(v);
+      __builtin_memcpy(x + i, &v, sizeof v);
+    }
+    stride = 16;
+  }
+  for (; stride < size; stride *= 2) {
     for (int base = 0; base < n; base += 2 * stride) {
       for (int i = base; i < base + stride; ++i) {
         const float a = x[i], b = x[i + stride];
@@ -138,96 +63,147 @@ inline Quantization rotate(const HeadShape& shape, const float* x, int q_max, fl
   return quantization_of(rotated, shape.head_dim, q_max);
 }
 
-bool store_key(const HeadShape& shape, const float* k, float* scratch, std::int16_t* key, float* scale) {
-  const Quantization by = rotate(shape, k, format::nc1::kKeyMax, scratch);
-  quantize(scratch, shape.head_dim, by, key);
-  for (int i = shape.head_dim; i < shape.key_stride; ++i) key[i] = 0;
-  *scale = by.scale;
+// Integers of a head, padded with zeros to whole pairs.
+inline bool quantize_head(const HeadShape& shape, const float* x, int q_max, float* scratch, std::int16_t* q,
+                          float& scale) {
+  const Quantization by = rotate(shape, x, q_max, scratch);
+  quantize(scratch, shape.head_dim, by, q);
+  for (int i = shape.head_dim; i < shape.padded_dim; ++i) q[i] = 0;
+  scale = by.scale;
   return by.is_nonfinite;
 }
 
-bool store_value(const HeadShape& shape, const float* v, float* scratch, std::int8_t* value, float* scale) {
-  const Quantization by = rotate(shape, v, format::nc1::kValueMax, scratch);
-  quantize(scratch, shape.head_dim, by, value);
-  *scale = by.scale;
-  return by.is_nonfinite;
+bool store_kv(const HeadShape& shape, const float* k, const float* v, float* scratch, const KvSplit& split, int at) {
+  const int dims = shape.padded_dim;
+  auto* const q = reinterpret_cast<std::int16_t*>(scratch + padded_head(shape.head_dim));
+  bool is_nonfinite = quantize_head(shape, k, format::nc1::kKeyMax, scratch, q, split.key_scales[at]);
+  std::int16_t* const key = split.keys + at / kKeyBlock * kKeyBlock * dims + at % kKeyBlock * 2;
+  for (int i = 0; i < dims; i += 2) __builtin_memcpy(key + i * kKeyBlock, q + i, 2 * sizeof *q);
+  is_nonfinite |= quantize_head(shape, v, format::nc1::kValueMax, scratch, q, split.value_scales[at]);
+  for (int first = 0; first < dims; first += kValueBlock) {
+    const int n = dims - first < kValueBlock ? dims - first : kValueBlock;
+    std::int8_t* const value = split.values + first * kSplit + at / 4 * 4 * n + at % 4;
+    for (int i = 0; i < n; ++i) value[4 * i] = static_cast<std::int8_t>(q[first + i]);
+  }
+  return is_nonfinite;
 }
 
-// Softmax weights of a split of up to 128 keys as integers; even in number: a zero follows an odd one.
+// Softmax weights of a split as integers, u = 8 * high + low; zeros for positions that are not seen.
 struct SplitWeights {
-  alignas(64) std::int16_t u[format::nc1::kSplit];
+  alignas(64) std::int8_t high[kSplit];  // 0..127
+  alignas(64) std::int8_t low[kSplit];   // 0..7
 };
 
-// Part `index` of n_parts of the bytes that hold the keys and values of a split. They are asked for little by little,
-// because a core waits for a burst that is longer than what it can have in flight. always_inline: gcc drops calls of a
+// The part of a split that a token sees.
+struct Seen {
+  int begin, end;
+};
+
+// A piece of memory that is asked for little by little, because a core drops requests beyond those that it can have in
+// flight: some in each step of sums, and kSoftmaxLines before the weights of each head.
+constexpr int kSoftmaxLines = 16;
+struct Fetch {
+  const std::uint8_t* at;
+  int lines;  // a step, at most 7
+};
+template <int n>
+[[gnu::always_inline]] inline void fetch_lines(Fetch& fetch) {
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) __builtin_prefetch(fetch.at + i * kLineBytes, 0, 3);
+  fetch.at += n * kLineBytes;
+}
+// No loop over lines: around one, gcc spills the sums of the loop that it stands in. always_inline: it drops calls of a
 // function that only prefetches.
-[[gnu::always_inline]] inline void fetch_part(const AttentionJob& job, int split, int index, int n_parts) {
-  const std::size_t key = static_cast<std::size_t>(split) * format::nc1::kSplit;
-  const auto* keys = reinterpret_cast<const std::uint8_t*>(job.keys + key * job.shape.key_stride);
-  const std::int8_t* values = job.values + key * job.shape.head_dim;
-  const int n_keys = format::nc1::kSplit * job.shape.key_stride * 2 / kLineBytes;
-  const int n_values = format::nc1::kSplit * job.shape.head_dim / kLineBytes;
-  for (int i = n_keys * index / n_parts; i < n_keys * (index + 1) / n_parts; ++i) {
-    __builtin_prefetch(keys + i * kLineBytes, 0, 2);
-  }
-  for (int i = n_values * index / n_parts; i < n_values * (index + 1) / n_parts; ++i) {
-    __builtin_prefetch(values + i * kLineBytes, 0, 2);
+[[gnu::always_inline]] inline void fetch_step(Fetch& fetch) {
+  if ((fetch.lines & 4) != 0) fetch_lines<4>(fetch);
+  if ((fetch.lines & 2) != 0) fetch_lines<2>(fetch);
+  if ((fetch.lines & 1) != 0) fetch_lines<1>(fetch);
+}
+
+template <int n>
+struct Count {
+  static constexpr int value = n;
+};
+// body(Count<n>, first) for all heads, as many at once as there are registers for their sums.
+template <class Body>
+[[gnu::always_inline]] inline void for_heads(int n_heads, const Body& body) {
+  for (int head = 0; head < n_heads;) {
+    const int left = n_heads - head;
+    const int n = left <= kHeadsAtOnce ? left : left == kHeadsAtOnce + 1 ? (left + 1) / 2 : kHeadsAtOnce;
+    if constexpr (kHeadsAtOnce == 4) {
+      if (n == 4) body(Count<4>{}, head);
+      if (n == 3) body(Count<3>{}, head);
+    }
+    if (n == 2) body(Count<2>{}, head);
+    if (n == 1) body(Count<1>{}, head);
+    head += n;
   }
 }
 
-// f32 sums of the exact chunks of 64, left to right, for keys [begin, begin + n) and up to kLanes - 1 beyond them,
-// which the padding of the cache allows.
-inline void split_scores(const AttentionJob& job, int head, const std::int16_t* q, int begin, int n, float* scores) {
-  const int stride = job.shape.key_stride;
-  const bool has_next = begin + n < job.n_keys;
-  constexpr int kSteps = format::nc1::kSplit / kLanes;
-  for (int j = 0; j < n; j += kLanes) {
-    if (has_next) {
-      fetch_part(job, begin / format::nc1::kSplit + 1, head * kSteps + j / kLanes, job.n_heads * kSteps);
+// Scores of kHeads queries [kHeads, dims] and some positions: f32 sums of the exact chunks, left to right.
+template <int kHeads>
+inline void score_keys(const std::int16_t* keys, const std::int16_t* q, int dims, Fetch& fetch,
+                       float* scores /* [kHeads, kSplit] */) {
+  constexpr int kVectors = kScoreVectors<kHeads>;
+  for (int first = 0; first < dims; first += format::nc1::kScoreChunk) {
+    const int end = dims - first < format::nc1::kScoreChunk ? dims : first + format::nc1::kScoreChunk;
+    I32V sums[kHeads][kVectors];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[h][v] = i32_zero();
     }
-    const std::int16_t* key = job.keys + static_cast<std::size_t>(begin + j) * stride;
-    F32V score = f32_set1(0.0F);
-    for (int chunk = 0; chunk < stride; chunk += format::nc1::kScoreChunk) {
-      const bool is_whole = chunk + 32 < stride;
-      const I16x32 q_first = i16_load(q + chunk), q_second = is_whole ? i16_load(q + chunk + 32) : I16x32{};
-      Partial partial[kLanes];
-#pragma GCC unroll 16
-      for (int r = 0; r < kLanes; ++r) {
-        const std::int16_t* row = key + static_cast<std::size_t>(r) * stride + chunk;
-        partial[r] = dot(Partial{}, i16_load(row), q_first);
-        if (is_whole) partial[r] = dot(partial[r], i16_load(row + 32), q_second);
+    for (int i = first; i < end; i += 2) {
+      fetch_step(fetch);
+      const std::int16_t* const pairs = keys + i * kKeyBlock;
+      I32V query[kHeads];
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) query[h] = pair_set1(q + h * dims + i);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        constexpr int kBlockVectors = kKeyBlock / kLanes;
+        const I32V key = i32_load_pairs(pairs + v / kBlockVectors * kKeyBlock * dims + v % kBlockVectors * 2 * kLanes);
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) sums[h][v] = pair_dot(sums[h][v], key, query[h]);
       }
-      const F32V s = f32_from(sum_rows(partial));
-      score = chunk == 0 ? s : score + s;
     }
-    f32_store(scores + j, score);
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        float* const to = scores + h * kSplit + v * kLanes;
+        const F32V s = f32_from(sums[h][v]);
+        f32_store(to, first == 0 ? s : f32_load(to) + s);
+      }
+    }
   }
 }
 
 // Softmax weights of a split as integers, and all of its sums but those of values. Returns true for a score that is not
-// a number: its scales overflowed.
-inline bool split_weights(const AttentionJob& job, float query_scale, int begin, int n, const float* scores,
-                          SplitWeights& weights, SplitSums& sums) {
-  alignas(64) std::int32_t exponent[format::nc1::kSplit];
-  alignas(64) float p[format::nc1::kSplit], w[format::nc1::kSplit];
-  const float* key_scales = job.key_scales + begin;
-  const float* value_scales = job.value_scales + begin;
+// a number: its scales overflowed. Whole vectors of positions pass; what a token does not see counts for nothing.
+inline bool split_weights(const AttentionJob& job, float query_scale, const KvSplit& split, const Seen& seen,
+                          const float* scores, SplitWeights& weights, SplitSums& sums) {
+  constexpr int kFloor = format::nc1::kExponentFloor, kUnseen = -(1 << 24);  // far below any exponent
+  alignas(64) std::int32_t exponent[kSplit];
+  alignas(64) float p[kSplit], w[kSplit];
+  const float* const key_scales = split.key_scales;
+  const float* const value_scales = split.value_scales;
   const float c = job.score_scale, limit = job.score_limit;
-  std::int32_t is_nan = 0;
-  for (int j = 0; j < n; ++j) {
+  const int first = seen.begin / kTileRows * kTileRows, end = (seen.end + kTileRows - 1) / kTileRows * kTileRows;
+  std::int32_t is_nan = 0, m = kUnseen;
+  for (int j = first; j < end; ++j) {
+    const bool is_seen = (j >= seen.begin) & (j < seen.end);
     const float t = scores[j] * (query_scale * key_scales[j]);
     const bool t_is_nan = format::is_nan(t);
-    is_nan |= t_is_nan ? 1 : 0;
+    is_nan |= (is_seen & t_is_nan) ? 1 : 0;
     const float clamped = format::clamp_abs(t_is_nan ? 0.0F : t, limit);
-    exponent[j] = format::rne(clamped, c);
-    p[j] = format::exp2_poly(format::fma_rn(clamped, c, -static_cast<float>(exponent[j])));
+    const std::int32_t n = format::rne(clamped, c);
+    p[j] = format::exp2_poly(format::fma_rn(clamped, c, -static_cast<float>(n)));
+    exponent[j] = is_seen ? n : kUnseen;
+    m = exponent[j] > m ? exponent[j] : m;
   }
-  std::int32_t m = exponent[0];
-  for (int j = 1; j < n; ++j) m = exponent[j] > m ? exponent[j] : m;
-
-  constexpr int kFloor = format::nc1::kExponentFloor;
   std::int32_t largest = 0, r_sum = 0;
-  for (int j = 0; j < n; ++j) {
+  for (int j = first; j < end; ++j) {
     const std::int32_t below = exponent[j] - m;
     const bool counts = below >= kFloor;
     const std::int32_t e = counts ? below : kFloor;
@@ -240,86 +216,127 @@ inline bool split_weights(const AttentionJob& job, float query_scale, int begin,
   }
   const float w_max = format::bits_float(static_cast<std::uint32_t>(largest));
   const float q_max = static_cast<float>(format::nc1::kProbabilityMax);
-  const bool is_seen = w_max >= format::nc1::kTinyWeight;
-  const float inverse = is_seen ? q_max / w_max : 0.0F;
-  for (int j = 0; j < n; ++j) weights.u[j] = static_cast<std::int16_t>(is_seen ? format::rne(w[j], inverse) : 0);
-  if (n % 2 != 0) weights.u[n] = 0;
+  const bool is_large_enough = w_max >= format::nc1::kTinyWeight;
+  const float inverse = is_large_enough ? q_max / w_max : 0.0F;
+  for (int j = first; j < end; ++j) {
+    const std::int32_t u = is_large_enough ? format::rne(w[j], inverse) : 0;
+    weights.high[j] = static_cast<std::int8_t>(u >> 3);
+    weights.low[j] = static_cast<std::int8_t>(u & 7);
+  }
   sums.m = m;
   sums.r_sum = r_sum;
-  sums.e = is_seen ? w_max / q_max : 0.0F;
+  sums.e = is_large_enough ? w_max / q_max : 0.0F;
   return is_nan != 0;
 }
 
-// sums[i] = sum over n keys of u * v_i, for kDims dimensions. Two keys meet in one dot product of pairs.
-template <int kDims>
-inline void sum_values_of(const std::int8_t* values, int stride, const std::int16_t* u, int n, std::int32_t* sums) {
-  constexpr int kVectors = kDims / kLanes, kStep = 32 / kLanes;
-  I32V acc[kVectors];
-  for (int v = 0; v < kVectors; ++v) acc[v] = i32_zero();
-  for (int j = 0; j < n; j += 2) {
-    const std::int8_t* first = values + static_cast<std::size_t>(j) * stride;
-    const std::int8_t* second = j + 1 < n ? first + stride : first;  // whose u is 0
-    const I32V two = pair_set1(u + j);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v += kStep) {
-      I32V pairs[kStep];
-      zip_int8(first + v * kLanes, second + v * kLanes, pairs);
-#pragma GCC unroll 8
-      for (int i = 0; i < kStep; ++i) acc[v + i] = pair_dot(acc[v + i], pairs[i], two);
+// Sums over fours of positions [begin, end) of u * v, for kHeads heads and kVectors vectors of the dimensions of a
+// block `width` wide. Each byte dot product takes four positions and one plane of u.
+template <int kHeads, int kVectors>
+inline void sum_values_of(const std::int8_t* values, int width, const SplitWeights* weights, int begin, int end,
+                          Fetch& fetch, std::int32_t* sums, int stride) {
+  I32V high[kHeads][kVectors], low[kHeads][kVectors];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) high[h][v] = low[h][v] = i32_zero();
+  }
+  constexpr int kBlockVectors = kValueBlock / kLanes;
+  for (int four = begin; four < end; ++four) {
+    fetch_step(fetch);
+    const std::int8_t* const row = values + 4 * four * width;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const I32V value =
+          i32_load_pairs(row + v / kBlockVectors * kValueBlock * kSplit + v % kBlockVectors * 4 * kLanes);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        high[h][v] = weigh_quads(high[h][v], value, weights[h].high + 4 * four);
+        low[h][v] = weigh_quads(low[h][v], value, weights[h].low + 4 * four);
+      }
     }
   }
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; v += kStep) store_zipped(sums + v * kLanes, acc + v);
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) i32_store(sums + h * stride + v * kLanes, i32_times_8(high[h][v]) + low[h][v]);
+  }
 }
 
-inline void sum_values(const std::int8_t* values, int head_dim, const std::int16_t* u, int n, std::int32_t* sums) {
-  int i = 0;
-  for (; i + 64 <= head_dim; i += 64) sum_values_of<64>(values + i, head_dim, u, n, sums + i);
-  for (; i + 32 <= head_dim; i += 32) sum_values_of<32>(values + i, head_dim, u, n, sums + i);
-  for (; i < head_dim; ++i) {
-    sums[i] = 0;
-    for (int j = 0; j < n; ++j) sums[i] += u[j] * values[static_cast<std::size_t>(j) * head_dim + i];
+template <int kHeads>
+inline void sum_values(const std::int8_t* values, int dims, const SplitWeights* weights, const Seen& seen, Fetch& fetch,
+                       std::int32_t* sums, int stride) {
+  const int begin = seen.begin / 4, end = (seen.end + 3) / 4;
+  constexpr int kVectors = kValueVectors<kHeads>, kDims = kVectors * kLanes;
+  static_assert(kDims % kValueBlock == 0 || kValueBlock % kDims == 0);
+  for (int i = 0; i < dims;) {
+    const int block = i / kValueBlock * kValueBlock;
+    const int width = dims - block < kValueBlock ? dims - block : kValueBlock;
+    const std::int8_t* const at = values + block * kSplit + (i - block) * 4;
+    if (i + kDims <= dims && (kDims <= width || dims % kValueBlock == 0)) {
+      sum_values_of<kHeads, kVectors>(at, width, weights, begin, end, fetch, sums + i, stride);
+      i += kDims;
+    } else {
+      sum_values_of<kHeads, 1>(at, width, weights, begin, end, fetch, sums + i, stride);
+      i += kLanes;
+    }
   }
 }
 
 // Queries of a job's heads, rotated and quantized.
 struct Queries {
-  std::int16_t* q;  // [n_heads, key_stride], of the job's scratch
+  std::int16_t* q;  // [n_heads, padded_dim], of the job's scratch
   float scale[kMaxJobHeads];
 };
 
 inline bool quantize_queries(const AttentionJob& job, Queries& queries) {
-  const int head_dim = job.shape.head_dim, stride = job.shape.key_stride;
+  const int head_dim = job.shape.head_dim;
   queries.q = reinterpret_cast<std::int16_t*>(job.scratch + padded_head(head_dim));
   bool is_nonfinite = false;
   for (int head = 0; head < job.n_heads; ++head) {
-    std::int16_t* q = queries.q + head * stride;
-    const Quantization by =
-        rotate(job.shape, job.q + static_cast<std::size_t>(head) * head_dim, format::nc1::kQueryMax, job.scratch);
-    quantize(job.scratch, head_dim, by, q);
-    for (int i = head_dim; i < stride; ++i) q[i] = 0;
-    queries.scale[head] = by.scale;
-    is_nonfinite |= by.is_nonfinite;
+    is_nonfinite |= quantize_head(job.shape, job.q + static_cast<std::size_t>(head) * head_dim, format::nc1::kQueryMax,
+                                  job.scratch, queries.q + head * job.shape.padded_dim, queries.scale[head]);
   }
   return is_nonfinite;
 }
 
+// The split after `split`, if the token sees one, in as many steps as a whole split takes.
+inline Fetch fetch_next(const AttentionJob& job, int split) {
+  if ((split + 1) * kSplit >= job.n_keys) return {nullptr, 0};
+  int n_steps = 0;
+  for_heads(job.n_heads,
+            [&](auto heads, int) { n_steps += kSplit * job.shape.padded_dim / (kLanes * kScoreVectors<heads.value>); });
+  const int n_lines = static_cast<int>(split_bytes(job.shape) / kLineBytes) - job.n_heads * kSoftmaxLines;
+  const int lines = (n_lines + n_steps - 1) / n_steps;
+  return {job.splits.piece(job.shape, split + 1), lines > 1 ? lines : 1};
+}
+
 // One split for all heads of a job, so that its keys and values are read once from where they are far away.
 inline bool sum_split(const AttentionJob& job, const Queries& queries, int split, float* sums) {
-  const int head_dim = job.shape.head_dim, split_begin = split * format::nc1::kSplit;
-  const int split_end = split_begin + format::nc1::kSplit;
-  const int begin = split_begin > job.first_key ? split_begin : job.first_key;
-  const int n = (split_end < job.n_keys ? split_end : job.n_keys) - begin;
-  const int unseen = begin % kLanes;  // whole vectors of keys have scores
+  const int dims = job.shape.padded_dim, first_key = split * kSplit;
+  const KvSplit at = job.splits.at(job.shape, split);
+  const Seen seen = {job.first_key > first_key ? job.first_key - first_key : 0,
+                     job.n_keys - first_key < kSplit ? job.n_keys - first_key : kSplit};
+  const int stride = static_cast<int>(split_sums_floats(job.shape.head_dim));
+  alignas(64) float scores[kMaxJobHeads * kSplit];
+  SplitWeights weights[kMaxJobHeads];
+  Fetch fetch = fetch_next(job, split);
+  for_heads(job.n_heads, [&](auto heads, int head) {
+    constexpr int kKeys = kScoreVectors<heads.value> * kLanes;
+    for (int key = seen.begin / kKeys * kKeys; key < seen.end; key += kKeys) {
+      score_keys<heads.value>(at.keys + key / kKeyBlock * kKeyBlock * dims + key % kKeyBlock * 2,
+                              queries.q + head * dims, dims, fetch, scores + head * kSplit + key);
+    }
+  });
   bool is_nonfinite = false;
-  for (int head = 0; head < job.n_heads; ++head, sums += split_sums_floats(head_dim)) {
-    alignas(64) float scores[format::nc1::kSplit];
-    SplitWeights weights;
-    SplitSums& to = *reinterpret_cast<SplitSums*>(sums);
-    split_scores(job, head, queries.q + head * job.shape.key_stride, begin - unseen, n + unseen, scores);
-    is_nonfinite |= split_weights(job, queries.scale[head], begin, n, scores + unseen, weights, to);
-    sum_values(job.values + static_cast<std::size_t>(begin) * head_dim, head_dim, weights.u, n, to.values());
+  for (int head = 0; head < job.n_heads; ++head) {
+    SplitSums& to = *reinterpret_cast<SplitSums*>(sums + head * stride);
+    if (fetch.lines != 0) fetch_lines<kSoftmaxLines>(fetch);
+    is_nonfinite |= split_weights(job, queries.scale[head], at, seen, scores + head * kSplit, weights[head], to);
   }
+  for_heads(job.n_heads, [&](auto heads, int head) {
+    SplitSums& to = *reinterpret_cast<SplitSums*>(sums + head * stride);
+    sum_values<heads.value>(at.values, dims, weights + head, seen, fetch, to.values(), stride);
+  });
   return is_nonfinite;
 }
 
@@ -355,13 +372,13 @@ void attention_merge(const AttentionJob& job, int first, int last, std::size_t s
     HeadState& run = states[head];
     for (int split = first; split < last; ++split, at += stride) {
       const SplitSums& one = *reinterpret_cast<const SplitSums*>(at);
-      if (split == job.first_key / format::nc1::kSplit) {
+      if (split == job.first_key / kSplit) {
         run = {one.m, 0.0F};
         for (int i = 0; i < head_dim; ++i) o[i] = 0.0F;
       }
       merge(one, head_dim, run, o);
     }
-    if (last * format::nc1::kSplit < job.n_keys) continue;
+    if (last * kSplit < job.n_keys) continue;
     const float norm = format::pow2(-job.shape.hadamard_log2) / run.l;
     for (int i = 0; i < head_dim; ++i) o[i] = o[i] * norm;
     hadamard(o, head_dim, job.shape.hadamard);
@@ -373,7 +390,7 @@ bool attention(const AttentionJob& job) {
   HeadState states[kMaxJobHeads];
   float* const sums = job.scratch + (1 + kMaxJobHeads) * padded_head(job.shape.head_dim);
   bool is_nonfinite = quantize_queries(job, queries);
-  for (int split = job.first_key / format::nc1::kSplit; split * format::nc1::kSplit < job.n_keys; ++split) {
+  for (int split = job.first_key / kSplit; split * kSplit < job.n_keys; ++split) {
     is_nonfinite |= sum_split(job, queries, split, sums);
     attention_merge(job, split, split + 1, 0, sums, states);
   }

@@ -33,16 +33,12 @@ struct AttentionCall {
     const TokenRow& row = rows[i];
     auto& cache = static_cast<CpuKvCache&>(*row.cache);
     NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
-    const KvSlot first = cache.slot(layer, index / jobs_per_kv, 0);
     const int head = first_head(index);
     const std::size_t at = (i * shape.n_heads + head) * shape.head_dim;
     return {.shape = cache.head_shape(),
             .n_heads = first_head(index + 1) - head,
             .q = q + at,
-            .keys = first.key,
-            .key_scales = first.key_scale,
-            .values = first.value,
-            .value_scales = first.value_scale,
+            .splits = cache.splits(layer, index / jobs_per_kv),
             .first_key = first_key(i),
             .n_keys = row.pos + 1,
             .score_scale = scale.c,

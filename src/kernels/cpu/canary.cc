@@ -115,17 +115,24 @@ std::uint64_t attention_digest(const KernelTable& table, std::span<const std::pa
   CpuKvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .capacity = kKeys});
   std::vector<float> scratch(attention_scratch_floats(kHeadDim)), out(kHeadDim);
   for (int pos = 0; pos < kKeys; ++pos) {
-    const KvSlot slot = cache.slot(0, 0, pos);
-    table.store_key(cache.head_shape(), values.floats(kHeadDim).data(), scratch.data(), slot.key, slot.key_scale);
-    table.store_value(cache.head_shape(), values.floats(kHeadDim).data(), scratch.data(), slot.value, slot.value_scale);
+    const std::vector<float> k = values.floats(kHeadDim), v = values.floats(kHeadDim);
+    table.store_kv(cache.head_shape(), k.data(), v.data(), scratch.data(), cache.split_of(0, 0, pos),
+                   pos % format::nc1::kSplit);
   }
   const ScoreScale scale = score_scale({.n_heads = 1, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F});
   const std::vector<float> q = values.floats(kHeadDim);
-  const KvSlot first = cache.slot(0, 0, 0);
   CanaryDigest digest;
   for (const auto& [first_key, n_keys] : seen) {
-    table.attention({cache.head_shape(), 1, q.data(), first.key, first.key_scale, first.value, first.value_scale,
-                     first_key, n_keys, scale.c, scale.limit, out.data(), scratch.data()});
+    table.attention({.shape = cache.head_shape(),
+                     .n_heads = 1,
+                     .q = q.data(),
+                     .splits = cache.splits(0, 0),
+                     .first_key = first_key,
+                     .n_keys = n_keys,
+                     .score_scale = scale.c,
+                     .score_limit = scale.limit,
+                     .out = out.data(),
+                     .scratch = scratch.data()});
     digest.add(out);
   }
   return digest.value();

@@ -390,11 +390,9 @@ void CpuBackend::store_kv_row(const float* k, const float* v, std::size_t i, con
   const KvShape& shape = cache.shape;
   NIBBLE_CHECK(row.pos >= 0 && row.pos < shape.capacity, "a position beyond the KV cache");
   for (int head = 0; head < shape.n_kv_heads; ++head) {
-    const KvSlot slot = cache.slot(layer, head, row.pos);
     const std::size_t at = (i * shape.n_kv_heads + head) * shape.head_dim;
-    float* scratch = scratch_[thread].data();
-    flag_row(i, table_.store_key(cache.head_shape(), k + at, scratch, slot.key, slot.key_scale));
-    flag_row(i, table_.store_value(cache.head_shape(), v + at, scratch, slot.value, slot.value_scale));
+    flag_row(i, table_.store_kv(cache.head_shape(), k + at, v + at, scratch_[thread].data(),
+                                cache.split_of(layer, head, row.pos), row.pos % format::nc1::kSplit));
   }
 }
 

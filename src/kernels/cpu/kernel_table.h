@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/kv_split.h"
+
 namespace nibble::kernels::cpu {
 
 // Rows of a weight matrix are laid out and scheduled in tiles of 16, whatever the width of a vector is.
@@ -116,26 +118,16 @@ constexpr std::size_t linear_scratch_floats(int n_rows, int n_blocks) {
   return static_cast<std::size_t>(n_rows) * (kGemmRows + static_cast<std::size_t>(n_blocks));
 }
 
-struct HeadShape {
-  int head_dim;
-  int key_stride;     // head_dim rounded up to 32: keys are padded with zeros
-  int hadamard;       // H, the largest power of two that divides head_dim
-  int hadamard_log2;  // h
-};
-
 // Heads that meet keys and values of one head together.
 constexpr int kMaxJobHeads = 8;
 
 // Some query heads of one token that share a key-value head.
 struct AttentionJob {
   HeadShape shape;
-  int n_heads;                // 1 to kMaxJobHeads
-  const float* q;             // [n_heads, head_dim]
-  const std::int16_t* keys;   // [capacity rounded up to 16, key_stride]
-  const float* key_scales;    // [capacity rounded up to 16]
-  const std::int8_t* values;  // [capacity, head_dim]
-  const float* value_scales;  // [capacity rounded up to 16]
-  int first_key;              // visible keys: [first_key, n_keys), at least one
+  int n_heads;      // 1 to kMaxJobHeads
+  const float* q;   // [n_heads, head_dim]
+  KvSplits splits;  // of the key-value head
+  int first_key;    // visible keys: [first_key, n_keys), at least one
   int n_keys;
   float score_scale;  // c of the contract
   float score_limit;  // T
@@ -202,8 +194,8 @@ struct KernelTable {
 
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);
   void (*rope)(float* x, int n_heads, int head_dim, const float* cos_sin, int rotary_dim, bool interleaved);
-  bool (*store_key)(const HeadShape&, const float* k, float* scratch, std::int16_t* key, float* scale);
-  bool (*store_value)(const HeadShape&, const float* v, float* scratch, std::int8_t* value, float* scale);
+  // A key and a value [head_dim] become position `at` of a split. scratch: attention_scratch_floats.
+  bool (*store_kv)(const HeadShape&, const float* k, const float* v, float* scratch, const KvSplit&, int at);
   bool (*attention)(const AttentionJob&);
   // The same in two steps: splits [first, last) in any order and by any thread, then their merging from left to right.
   // sums is [last - first, n_heads, split_sums_floats], a split every `stride` floats.

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/aligned_buffer.h"
+#include "base/page_arena.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
 
@@ -19,28 +19,26 @@ struct ScoreScale {
 };
 ScoreScale score_scale(const AttentionShape& shape);
 
-struct KvSlot {
-  std::int16_t* key;  // [key_stride]
-  float* key_scale;
-  std::int8_t* value;  // [head_dim]
-  float* value_scale;
-};
-
 class CpuKvCache final : public KvCache {
  public:
   explicit CpuKvCache(const KvShape& kv_shape);
 
-  std::size_t bytes() const override;
+  std::size_t bytes() const override { return memory_.size; }
   const HeadShape& head_shape() const { return head_shape_; }
-  KvSlot slot(int layer, int head, int pos);
+  KvSplits splits(int layer, int head) const {
+    const std::size_t of_head = run_ * split_bytes(head_shape_);
+    return {memory_.data.get() + (static_cast<std::size_t>(layer) * shape.n_kv_heads + head) * of_head, run_,
+            run_stride_};
+  }
+  KvSplit split_of(int layer, int head, int pos) const {
+    return splits(layer, head).at(head_shape_, pos / format::nc1::kSplit);
+  }
 
  private:
   HeadShape head_shape_;
-  std::size_t padded_capacity_;        // a whole number of vectors, which scores may read beyond the last key
-  AlignedBuffer<std::int16_t> keys_;   // [n_layers, n_kv_heads, padded_capacity, key_stride]
-  AlignedBuffer<std::int8_t> values_;  // [n_layers, n_kv_heads, padded_capacity, head_dim]
-  AlignedBuffer<float> key_scales_;    // [n_layers, n_kv_heads, padded_capacity]
-  AlignedBuffer<float> value_scales_;
+  int run_;
+  std::size_t run_stride_;
+  PageSpan memory_;  // [runs, n_layers, n_kv_heads, run_], a split each: one that grows touches page after page
 };
 
 }  // namespace nibble::kernels::cpu

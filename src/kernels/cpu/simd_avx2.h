@@ -14,6 +14,7 @@ constexpr int kLanes = 8;
 constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [32 pairs][kLanes rows][2]
 constexpr int kPanelVectors = 2;         // of rows, whose sums for kPanelTokens tokens are held in registers
 constexpr int kGemvTokens = 2;           // that meet a record as it is read
+constexpr int kHeadsAtOnce = 2;          // of attention, that meet keys and values as they are read; 2 or 4
 constexpr int kPartsAtOnce = 2;          // of a record, for one token
 #if defined(__AVXVNNI__)
 constexpr int kPanelTokens = 6;
@@ -123,6 +124,20 @@ inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 #endif
 }
+// acc + the four bytes of each lane of w, within -127..127, times four of 0..127.
+inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+#if defined(__AVXVNNI__)
+  return {_mm256_dpbusd_avx_epi32(acc.v, _mm256_set1_epi32(four), w.v)};
+#else
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi32(four), w.v);  // |pair| <= 2 * 127 * 127
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+#endif
+}
+inline void i32_store(std::int32_t* p, I32V a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+}
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
   __builtin_memcpy(&pair, p, sizeof pair);
@@ -134,31 +149,6 @@ inline I16x32 i16_load(const std::int16_t* p) {
 }
 inline Partial dot(Partial acc, I16x32 x, I16x32 y) {
   return {dot_of_pairs(dot_of_pairs(acc.v, x.a, y.a), x.b, y.b)};
-}
-
-// 32 int8 of a and of b as pairs, in an order that store_zipped knows.
-inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const __m256i x = _mm256_cvtepi8_epi16(load_128(a + 16 * i)), y = _mm256_cvtepi8_epi16(load_128(b + 16 * i));
-    pairs[2 * i] = {_mm256_unpacklo_epi16(x, y)};
-    pairs[2 * i + 1] = {_mm256_unpackhi_epi16(x, y)};
-  }
-}
-inline void store_zipped(std::int32_t* p, const I32V* sums) {
-  auto* to = reinterpret_cast<__m256i*>(p);
-#pragma GCC unroll 2
-  for (int i = 0; i < 4; i += 2) {
-    _mm256_storeu_si256(to + i, _mm256_permute2x128_si256(sums[i].v, sums[i + 1].v, 0x20));
-    _mm256_storeu_si256(to + i + 1, _mm256_permute2x128_si256(sums[i].v, sums[i + 1].v, 0x31));
-  }
-}
-
-// Lane r of the result is the sum of the lanes of p[r].
-inline I32V sum_rows(const Partial* p) {
-  const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0].v, p[1].v), _mm256_hadd_epi32(p[2].v, p[3].v));
-  const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(p[4].v, p[5].v), _mm256_hadd_epi32(p[6].v, p[7].v));
-  return {_mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31))};
 }
 
 // --- records: a lane is a row ---

@@ -15,6 +15,7 @@ constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [
 constexpr int kPanelVectors = 2;         // of rows and
 constexpr int kPanelTokens = 6;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 4;           // that meet a record as it is read
+constexpr int kHeadsAtOnce = 4;          // of attention, that meet keys and values as they are read; 2 or 4
 constexpr int kPartsAtOnce = 1;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
@@ -82,15 +83,27 @@ inline F32V f32_raise(F32V x, I32V exponent) {
 inline I32V i32_times_8(I32V a) {
   return {_mm512_slli_epi32(a.v, 3)};
 }
-// acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16.
+// acc + w0 * q0 + w1 * q1 per lane, each lane of w and q being two int16. Assembly, because gcc 12 copies the sum of
+// the intrinsic to another register and back (a sixth of attention's time).
 inline I32V pair_dot(I32V acc, I32V w, I32V q) {
-  return {_mm512_dpwssd_epi32(acc.v, w.v, q.v)};
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(q.v));
+  return acc;
 }
 // acc + the four bytes of each lane of w, unsigned and below 64, times quad `quad` of the signed ones at q.
 inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   std::int32_t four;
   __builtin_memcpy(&four, q + 4 * quad, sizeof four);
   return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
+}
+// acc + the four bytes of each lane of w, within -127..127, times four of 0..127.
+inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(_mm512_set1_epi32(four)), "v"(w.v));  // as pair_dot
+  return acc;
+}
+inline void i32_store(std::int32_t* p, I32V a) {
+  _mm512_storeu_si512(p, a.v);
 }
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
@@ -103,38 +116,6 @@ inline I16x32 i16_load(const std::int16_t* p) {
 }
 inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
   return {_mm512_dpwssd_epi32(acc.v, a.v, b.v)};
-}
-
-// 32 int8 of a and of b as pairs, in an order that store_zipped knows.
-inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
-  const __m512i x = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)));
-  const __m512i y = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
-  pairs[0] = {_mm512_unpacklo_epi16(x, y)};
-  pairs[1] = {_mm512_unpackhi_epi16(x, y)};
-}
-inline void store_zipped(std::int32_t* p, const I32V* sums) {
-  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-  _mm512_storeu_si512(p, _mm512_permutex2var_epi32(sums[0].v, first, sums[1].v));
-  _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi32(sums[0].v, second, sums[1].v));
-}
-
-// Lane r of the result is the sum of the lanes of p[r]: a transposition whose every step adds what it brings together.
-inline I32V sum_rows(const Partial* p) {
-  __m512i a[8], b[4];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // rows 2i, 2i + 1 -> pairs of lanes
-    a[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(p[2 * i].v, p[2 * i + 1].v),
-                            _mm512_unpackhi_epi32(p[2 * i].v, p[2 * i + 1].v));
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {  // every 128 bits hold one sum of each of rows 4i .. 4i + 3
-    b[i] =
-        _mm512_add_epi32(_mm512_unpacklo_epi64(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
-  }
-  const __m512i c0 = _mm512_add_epi32(_mm512_shuffle_i32x4(b[0], b[1], 0x88), _mm512_shuffle_i32x4(b[0], b[1], 0xDD));
-  const __m512i c1 = _mm512_add_epi32(_mm512_shuffle_i32x4(b[2], b[3], 0x88), _mm512_shuffle_i32x4(b[2], b[3], 0xDD));
-  return {_mm512_add_epi32(_mm512_shuffle_i32x4(c0, c1, 0x88), _mm512_shuffle_i32x4(c0, c1, 0xDD))};
 }
 
 // --- records: a lane is a row ---

@@ -16,6 +16,7 @@ constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [
 constexpr int kPanelVectors = 4;         // of rows and
 constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 1;           // that meet a record as it is read
+constexpr int kHeadsAtOnce = 4;          // of attention, that meet keys and values as they are read; 2 or 4
 constexpr int kPartsAtOnce = 2;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
@@ -122,6 +123,21 @@ inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
 #endif
 }
+// acc + the four bytes of each lane of w, within -127..127, times four of 0..127.
+inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
+  std::int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  const int8x16_t values = vreinterpretq_s8_s32(w.v), all = vreinterpretq_s8_s32(vdupq_n_s32(four));
+#if defined(__ARM_FEATURE_DOTPROD)
+  return {vdotq_s32(acc.v, values, all)};
+#else
+  const int16x8_t low = vmull_s8(vget_low_s8(values), vget_low_s8(all)), high = vmull_high_s8(values, all);
+  return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
+#endif
+}
+inline void i32_store(std::int32_t* p, I32V a) {
+  vst1q_s32(p, a.v);
+}
 inline I32V pair_set1(const std::int16_t* p) {
   std::int32_t pair;
   __builtin_memcpy(&pair, p, sizeof pair);
@@ -139,24 +155,6 @@ inline Partial dot(Partial acc, I16x32 a, I16x32 b) {
     sum = vmlal_high_s16(sum, a.v[i], b.v[i]);
   }
   return {sum};
-}
-
-// 32 int8 of a and of b as pairs.
-inline void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const int16x8_t x = vmovl_s8(vld1_s8(a + 8 * i)), y = vmovl_s8(vld1_s8(b + 8 * i));
-    pairs[2 * i] = {vreinterpretq_s32_s16(vzip1q_s16(x, y))};
-    pairs[2 * i + 1] = {vreinterpretq_s32_s16(vzip2q_s16(x, y))};
-  }
-}
-inline void store_zipped(std::int32_t* p, const I32V* sums) {
-  for (int i = 0; i < 8; ++i) vst1q_s32(p + 4 * i, sums[i].v);
-}
-
-// Lane r of the result is the sum of the lanes of p[r].
-inline I32V sum_rows(const Partial* p) {
-  return {vpaddq_s32(vpaddq_s32(p[0].v, p[1].v), vpaddq_s32(p[2].v, p[3].v))};
 }
 
 // --- records: a lane is a row ---

@@ -17,6 +17,7 @@ constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [
 constexpr int kPanelVectors = 1;         // of rows and
 constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 1;           // that meet a record as it is read
+constexpr int kHeadsAtOnce = 2;          // of attention, that meet keys and values as they are read; 2 or 4
 constexpr int kPartsAtOnce = 1;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
@@ -119,6 +120,17 @@ inline I32V quad_dot(I32V acc, I32V w, const std::int8_t* q, int quad) {
   return acc;
 }
 
+// acc + the four bytes of each lane of w, within -127..127, times four of 0..127.
+inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
+  for (int r = 0; r < kLanes; ++r) {
+    for (int i = 0; i < 4; ++i) acc.v[r] += static_cast<std::int8_t>(w.v[r] >> (8 * i)) * q[i];
+  }
+  return acc;
+}
+inline void i32_store(std::int32_t* p, I32V a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = a.v[i];
+}
+
 inline I16x32 i16_load(const std::int16_t* p) {
   I16x32 out;
   for (int i = 0; i < 32; ++i) out.v[i] = p[i];
@@ -131,23 +143,6 @@ inline std::int32_t dot_32(const std::int16_t* a, const std::int16_t* b) {
 }
 inline Partial dot(Partial acc, const I16x32& a, const I16x32& b) {
   return acc + dot_32(a.v, b.v);
-}
-
-// 32 int8 of a and of b as pairs.
-[[gnu::noinline]] void zip_int8(const std::int8_t* a, const std::int8_t* b, I32V* pairs) {
-  for (int i = 0; i < 32; ++i) {
-    const auto low = static_cast<std::uint16_t>(a[i]), high = static_cast<std::uint16_t>(b[i]);
-    pairs[i / kLanes].v[i % kLanes] = static_cast<std::int32_t>(low | static_cast<std::uint32_t>(high) << 16);
-  }
-}
-inline void store_zipped(std::int32_t* p, const I32V* sums) {
-  for (int i = 0; i < 32; ++i) p[i] = sums[i / kLanes].v[i % kLanes];
-}
-
-inline I32V sum_rows(const Partial* p) {
-  I32V out;
-  for (int i = 0; i < kLanes; ++i) out.v[i] = p[i];
-  return out;
 }
 
 // --- records: a lane is a row ---
