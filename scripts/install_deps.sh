@@ -19,7 +19,7 @@ TEXT
 
 DEMO_PACKAGES=(ca-certificates build-essential cmake ninja-build pkg-config libcli11-dev libfmt-dev nlohmann-json3-dev
   libpcre2-dev libssl-dev python3 python3-venv)
-TEST_PACKAGES=(git ccache libgtest-dev libgmock-dev clang clang-format-14 clang-tidy libclang-rt-14-dev shellcheck
+TEST_PACKAGES=(git ccache libgtest-dev libgmock-dev libboost-context-dev clang clang-format-14 clang-tidy libclang-rt-14-dev shellcheck
   g++-aarch64-linux-gnu qemu-user)
 
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

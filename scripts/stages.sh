@@ -23,9 +23,10 @@ declare -A STAGE_ABOUT=(
   [tsan]="ThreadSanitizer: the tests that use threads"
   [aarch64]="Arm cross build, unit tests under qemu"
   [cuda]="the CUDA backend for sm_80 and sm_90a, two files for sm_86, 89, 100 and 120, and what of it needs no GPU"
+  [cuda_emulated]="the CUDA kernels on an emulated GPU of two architectures: bits, barriers, bounds"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style claims portable dev isa_objects scripts models references scalar perturbed cuda demo equality tsan
+STAGES=(deps layers style claims portable dev isa_objects scripts models references scalar perturbed cuda cuda_emulated demo equality tsan
   aarch64 asan tidy)
 QUICK_STAGES=(deps layers style claims portable dev isa_objects scripts models references)
 
@@ -253,7 +254,7 @@ same_as_here() {
   grep -q '^ "logits_digest": "[0-9a-f]\{64\}"' "$LOGS/short-arm.json"
 }
 
-# CI has no GPU: scripts/gpu_check.sh runs the kernels where there is one.
+# CI has no GPU: scripts/gpu_check.sh runs the kernels where there is one, the stage after this one on an emulation.
 stage_cuda() {
   PATH=$PATH:/usr/local/cuda/bin
   command -v nvcc >/dev/null || not_run "there is no nvcc on PATH or in /usr/local/cuda/bin"
@@ -269,6 +270,31 @@ stage_cuda() {
       -o "build/cuda/other_$file.o" "src/kernels/cuda/$file.cu"
   done
   echo "COUNT: $(find src/kernels/cuda -name '*.cu' | wc -l) kernel files for 2 architectures, 2 for 4 others; no kernel was run"
+}
+
+# docs/cuda.md says what this proves and what not. The GPUs differ in what chooses kernels: compute capability and number
+# of multiprocessors. Attention over many splits is slow to emulate and the same on both.
+EMULATED_GPUS=(80x4 90x3)
+EMULATED_TESTS='CudaEmulation*:SeamCanary*:Attention*:Elementwise*:Rope*:Embed*:Fused*:LinearNvfp4*:LinearRows*:LinearQ8*:LinearInput*'
+emulated_gpu() {
+  local gpu=$1 log=$LOGS/cuda_emulated-$1 tests=$EMULATED_TESTS
+  [ "$gpu" = "${EMULATED_GPUS[0]}" ] || tests+=-Attention.ManyRowsOverManySplits
+  export NIBBLE_EMULATED_GPU=$gpu
+  NIBBLE_TEST_BACKEND=cuda build/cuda_emulated/tests/nibble_kernels_test --gtest_brief=1 --gtest_filter="$tests" >"$log.txt" 2>&1 ||
+    { cat "$log.txt" && return 1; }
+}
+stage_cuda_emulated() {
+  build cuda_emulated nibble_kernels_test
+  local gpu pid pids=()
+  for gpu in "${EMULATED_GPUS[@]}"; do
+    emulated_gpu "$gpu" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; done
+  local passed
+  passed=$(cat "$LOGS"/cuda_emulated-*.txt | sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\.$/\1/p' | paste -sd +)
+  [ "$((passed))" -gt 0 ]
+  echo "COUNT: $((passed)) tests on emulated GPUs ${EMULATED_GPUS[*]}"
 }
 
 stage_tidy() {

@@ -38,7 +38,7 @@ BACKENDS = ("cpu", "cuda", "metal", "reference", "none")
 # Headers of a vendor or an instruction set, and the only places that may name them.
 VENDOR = [
     (re.compile(r"(x86|[a-z]*mm|avx\w*)intrin\.h$|^cpuid\.h$|^arm_\w+\.h$|^sys/auxv\.h$"), ("src/kernels/cpu/",)),
-    (re.compile(r"^(cuda|cublas|cutlass|cute|nvrtc|nvtx|mma)\w*[./]|^cuda_\w+$"), ("src/kernels/cuda/", "tools/cuda_")),
+    (re.compile(r"^(cuda|cublas|cutlass|cute|nvrtc|nvtx|mma)\w*[./]|^cuda_\w+$"), ("src/kernels/cuda/", "tools/cuda_", "tests/cuda_emulation/", "tests/kernels/cuda_")),
     (re.compile(r"^[Mm]etal(_\w+|/.*)?$|^(Foundation|QuartzCore|AppKit)/"), ("src/kernels/metal/",)),
 ]
 # Freestanding headers define no inline function, so an object with its own instruction set may include them.

@@ -1,0 +1,43 @@
+// The matrix units and the bulk copies of the emulation. A sum of products comes out as a NaN unless it is exact in f32
+// in whatever order it is added: what a kernel may rely on, where a real tensor core may happen to be kinder.
+#pragma once
+
+#include <cuda.h>
+
+#include "tests/cuda_emulation/emulator.h"
+
+namespace nibble::cuda_emulation {
+
+// What a lane brings to mma.sync m16n8k16: fragments.
+struct MatrixF16 {
+  float (&c)[4];
+  const u32 (&a)[4];
+  u32 b[2];
+};
+void multiply_f16(void* const* lanes);
+
+// To m16n8k32 of signed bytes.
+struct MatrixS8 {
+  int (&c)[4];
+  const u32 (&a)[4];
+  u32 b[2];
+};
+void multiply_s8(void* const* lanes);
+
+// wgmma of 64 rows, n columns and 16 of K, operands in shared memory: done when it is waited for.
+struct Product {
+  float* d;  // [n_columns / 2], of this thread
+  int n_columns;
+  u32 a, b;  // addresses
+  bool accumulate;
+};
+void start_product(const Product& product);
+void commit_products();
+void wait_products(int most_pending);
+
+// A box of a tensor map, in the 128-byte swizzle; zeros beyond the tensor.
+void copy_box(const CUtensorMap& map, int x, int y, u32 shared);
+u32 bytes_of_box(const CUtensorMap& map);
+void copy_line(u32 shared, const void* global, u32 bytes);
+
+}  // namespace nibble::cuda_emulation
