@@ -22,10 +22,12 @@ Error does_not_fit_memory(std::uint64_t bytes, int n_ctx, std::uint64_t availabl
   return error;
 }
 
-// Three bytes an element and two scales (docs/contract.md, section 7, step 2).
-std::uint64_t cache_bytes_of(const model::Config& c, int n_ctx) {
-  return std::uint64_t{3} * c.n_layers * c.n_kv_heads * n_ctx * c.head_dim +
-         std::uint64_t{8} * c.n_layers * c.n_kv_heads * n_ctx;
+kernels::KvShape cache_shape_of(const model::Config& c, int n_ctx, int step_rows) {
+  kernels::KvShape shape{.n_layers = c.n_layers, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .capacity = n_ctx};
+  if (c.window == 0) return shape;
+  for (int layer = 0; layer < c.n_layers; ++layer) shape.windows.push_back(c.has_window(layer) ? c.window : 0);
+  shape.step_rows = step_rows;
+  return shape;
 }
 
 }  // namespace
@@ -46,8 +48,8 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
   }
   const int n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(limit, kDefaultContext);
   const int rows = std::min(options.prefill_chunk, n_ctx);
-  NIBBLE_TRY(model.backend->admit(
-      {.kv_cache = cache_bytes_of(model.config, n_ctx), .scratch = model::Activations::bytes(model.config, rows)}));
+  NIBBLE_TRY(model.backend->admit({.kv_cache = model.backend->kv_cache_bytes(cache_shape_of(model.config, n_ctx, rows)),
+                                   .scratch = model::Activations::bytes(model.config, rows)}));
   const std::uint64_t available = available_memory_bytes();
   const auto positions = static_cast<std::uint64_t>(n_ctx);
   const auto rope_bytes = positions * static_cast<std::uint64_t>(model.config.rope.rotary_dim) * sizeof(float);
@@ -65,10 +67,7 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
 Session::Session(model::Model& model, const SessionOptions& options, int n_ctx)
     : model_(model),
       transformer_(model.config, model.weights, *model.backend, std::min(options.prefill_chunk, n_ctx), n_ctx),
-      cache_(model.backend->make_kv_cache({.n_layers = model.config.n_layers,
-                                           .n_kv_heads = model.config.n_kv_heads,
-                                           .head_dim = model.config.head_dim,
-                                           .capacity = n_ctx})),
+      cache_(model.backend->make_kv_cache(cache_shape_of(model.config, n_ctx, std::min(options.prefill_chunk, n_ctx)))),
       logits_(model.config.vocab_size),
       chunk_(std::min(options.prefill_chunk, n_ctx)) {}
 
@@ -128,6 +127,8 @@ Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallba
   const auto differs = std::mismatch(tokens_.begin(), tokens_.end(), tokens.begin(), tokens.end()).second;
   // The last token is always run again: its logits are wanted, and they are not kept in the cache.
   std::size_t done = std::min(static_cast<std::size_t>(differs - tokens.begin()), tokens.size() - 1);
+  // Layers with a window may no longer hold what the first new position sees: then all of them are new.
+  done = static_cast<std::size_t>(cache_->rewind(static_cast<int>(done)));
   reused_ = static_cast<int>(done);
   tokens_.resize(done);
   while (done < tokens.size()) {

@@ -31,6 +31,11 @@ Status Backend::use_activations(ActivationFormat format) {
                .hint = "pass --backend cpu, or --contract nc1 to run the file in nibble's own arithmetic"};
 }
 
+// Three bytes an element and two scales (docs/contract.md, section 7, step 2), of every position.
+std::uint64_t Backend::kv_cache_bytes(const KvShape& shape) const {
+  return (std::uint64_t{3} * shape.head_dim + 8) * shape.n_layers * shape.n_kv_heads * shape.capacity;
+}
+
 void Backend::gelu_mul(const float*, const float*, std::size_t, float*) {
   NIBBLE_CHECK(false, "gelu_mul on a backend without Ability::kGeluGate");
 }

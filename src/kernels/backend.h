@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/result.h"
 #include "kernels/memory_need.h"
@@ -64,12 +65,19 @@ struct KvShape {
   int n_kv_heads = 0;
   int head_dim = 0;
   int capacity = 0;  // positions
+  // Layers with a sliding window, of which a cache may give up what no step can see any more: positions that a row of
+  // each layer sees, 0 for all of them. Empty: every layer keeps everything.
+  std::vector<int> windows = {};  // [n_layers]
+  int step_rows = 0;              // the most positions of a sequence that one step adds, where there are windows
 };
 
-// Keys and values of one sequence, [n_layers, n_kv_heads, capacity, head_dim], written once per position.
+// Keys and values of one sequence, [n_layers, n_kv_heads, capacity, head_dim], written in order of positions.
 struct KvCache {
   virtual ~KvCache() = default;
   virtual std::size_t bytes() const = 0;
+  // Goes back to a sequence of its first n positions, which another may follow. Returns n, or 0 where the cache has
+  // given up what position n would see: then every position has to be written again.
+  virtual int rewind(int n) { return n; }
   KvShape shape;
 };
 
@@ -131,6 +139,7 @@ class Backend {
   virtual Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) = 0;
   virtual std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) = 0;
+  virtual std::uint64_t kv_cache_bytes(const KvShape& shape) const;  // what make_kv_cache would take
   virtual std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
                                                      bool interleaved) = 0;
 

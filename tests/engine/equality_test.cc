@@ -118,6 +118,35 @@ TEST_P(Equality, APrefixInTheCacheChangesNothing) {
   }
 }
 
+// The cache of a layer with a window forgets. Going back within it changes nothing, going back beyond it starts anew.
+TEST(Windows, GoingBackIsRightOrStartsAnew) {
+  const std::string path = write_tiny_model(
+      {.architecture = "gemma3", .n_layers = 3, .context_length = 1024, .window = 150, .window_pattern = 2},
+      "windows.gguf");
+  const std::vector<std::int32_t> prompt = fixed_prompt(900);
+  const auto logits_of = [](Session& session, std::span<const std::int32_t> tokens) {
+    EXPECT_TRUE(session.prefill(tokens).ok());
+    return std::vector<float>(session.logits().begin(), session.logits().end());
+  };
+  const auto session_on = [](LoadedModel& loaded) {
+    auto session = Session::create(*loaded.model, {.n_ctx = 1000, .prefill_chunk = 32});
+    EXPECT_TRUE(session.ok());
+    return std::move(*session);
+  };
+  const auto loaded = load_on(path, {.backend = "cpu"}), reference = load_on(path, {.backend = "reference"});
+  const auto session = session_on(*loaded);
+  EXPECT_LT(session->cache_bytes(), session_on(*reference)->cache_bytes());
+  EXPECT_EQ(logits_of(*session, prompt), logits_of(*session_on(*reference), prompt));
+  // Three splits: positions from 900 - 384 on are there, and the first new position sees 149 before it.
+  for (const auto& [kept, reused] : {std::pair{665, 665}, {899, 899}, {500, 0}}) {
+    std::vector<std::int32_t> other(prompt.begin(), prompt.begin() + kept);
+    other.insert(other.end(), 20, 255);
+    EXPECT_EQ(logits_of(*session, other), logits_of(*session_on(*reference), other)) << kept;
+    EXPECT_EQ(session->reused_positions(), reused) << kept;
+    logits_of(*session, prompt);
+  }
+}
+
 // A model that the three can run has other logits in each.
 TEST(Contracts, AreKeptApart) {
   const std::string path = write_tiny_model({.muser_keys = true, .input_scales = true}, "contracts.gguf");

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "format/portable.h"
 #include "tests/kernels/backend_fixture.h"
 
 namespace nibble::kernels::test {
@@ -165,6 +166,106 @@ TEST(Attention, ChunksDoNotMatter) {
     for (const int chunk : {1, 7, 64, kRows}) {
       EXPECT_TRUE(same_bits(run(*backend, chunk), expected, kFloats, backend->description()));
     }
+  }
+}
+
+// A sequence that is stored and attended in chunks, on a cache that may give up what windows have left behind.
+class Sequence {
+ public:
+  static constexpr int kHeadDim = 16, kRows = 700;
+
+  Sequence(Backend& backend, int window, int chunk)
+      : backend_(backend),
+        chunk_(chunk),
+        shape_{.n_heads = 2, .n_kv_heads = 1, .head_dim = kHeadDim, .scale = 0.125F, .window = window},
+        cache_(backend.make_kv_cache({.n_layers = 2,
+                                      .n_kv_heads = 1,
+                                      .head_dim = kHeadDim,
+                                      .capacity = kRows,
+                                      .windows = {0, window},
+                                      .step_rows = chunk})) {}
+
+  // What rows [first, end) of the sequence of a seed get.
+  std::vector<float> run(std::uint64_t seed, int first, int end) {
+    Random random(seed);
+    const std::vector<float> k = random.floats(std::size_t{kRows} * kHeadDim, Kind::kGaussian);
+    const std::vector<float> q = random.floats(std::size_t{2} * kRows * kHeadDim, Kind::kGaussian);
+    const auto keys = backend_.make_vector(k), queries = backend_.make_vector(q);
+    const auto out = poisoned(backend_, q.size());
+    for (int begin = first; begin < end; begin += chunk_) {
+      std::vector<TokenRow> rows;
+      for (int pos = begin; pos < std::min(end, begin + chunk_); ++pos) rows.push_back({cache_.get(), pos});
+      const std::size_t at = static_cast<std::size_t>(begin) * kHeadDim;
+      backend_.begin_step(static_cast<int>(rows.size()));
+      backend_.store_kv(keys->data() + at, keys->data() + at, rows, 1);
+      backend_.attention(queries->data() + 2 * at, rows, 1, shape_, out->data() + 2 * at);
+      backend_.end_step();
+    }
+    const std::vector<float> all = host_copy(backend_, *out);
+    return {all.begin() + std::ptrdiff_t{2} * first * kHeadDim, all.begin() + std::ptrdiff_t{2} * end * kHeadDim};
+  }
+  KvCache& cache() { return *cache_; }
+
+ private:
+  Backend& backend_;
+  int chunk_;
+  AttentionShape shape_;
+  std::unique_ptr<KvCache> cache_;
+};
+
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::ranges::equal(a, b, {}, format::float_bits, format::float_bits);
+}
+
+TEST(Attention, WindowsOnACacheThatForgets) {
+  for (const int window : {1, 130, 300}) {
+    const std::vector<float> expected = Sequence(reference(), window, Sequence::kRows).run(1, 0, Sequence::kRows);
+    for (const int chunk : {13, 129}) {
+      for (const auto& backend : all_backends()) {
+        if (!backend->has(Ability::kWindow)) continue;
+        EXPECT_TRUE(equal_bits(Sequence(*backend, window, chunk).run(1, 0, Sequence::kRows), expected))
+            << backend->description() << ", window " << window << ", chunk " << chunk;
+      }
+    }
+  }
+}
+
+// A cache goes back to what it still holds and says so where it does not; what follows has the right bits.
+TEST(Attention, CachesGoBack) {
+  constexpr int kWindow = 130, kChunk = 16;  // three splits of 128: what follows position 445 sees 316 and later ones
+  constexpr int kFirstHeld = Sequence::kRows - 3 * 128 + kWindow - 1;
+  // Sequence 1 up to `kept`, then sequence 2.
+  const auto expected_behind = [](int kept) {
+    Sequence sequence(reference(), kWindow, Sequence::kRows);
+    sequence.run(1, 0, kept);
+    return sequence.run(2, kept, Sequence::kRows);
+  };
+  const std::vector<float> anew = expected_behind(0);
+  for (const int kept : {200, kFirstHeld - 1, kFirstHeld, Sequence::kRows - 1}) {
+    const std::vector<float> expected = expected_behind(kept);
+    for (const auto& backend : all_backends()) {
+      if (!backend->has(Ability::kWindow)) continue;
+      Sequence sequence(*backend, kWindow, kChunk);
+      sequence.run(1, 0, Sequence::kRows);
+      const int from = sequence.cache().rewind(kept);
+      EXPECT_EQ(from, backend->name() == "cpu" && kept < kFirstHeld ? 0 : kept) << backend->description();
+      EXPECT_TRUE(equal_bits(sequence.run(2, from, Sequence::kRows), from == 0 ? anew : expected))
+          << backend->description() << ", kept " << kept;
+      EXPECT_EQ(sequence.cache().rewind(Sequence::kRows - 1), Sequence::kRows - 1);  // it never gives up the last
+    }
+  }
+}
+
+TEST(Attention, CachesOfWindowsAreSmall) {
+  for (const auto& backend : all_cpu_backends()) {
+    KvShape shape{.n_layers = 6, .n_kv_heads = 1, .head_dim = 256, .capacity = 8192};
+    const std::uint64_t all = backend->kv_cache_bytes(shape);
+    EXPECT_EQ(backend->make_kv_cache(shape)->bytes(), all);
+    EXPECT_EQ(all, std::uint64_t{6} * 8192 * (3 * 256 + 8));
+    shape.windows = {512, 512, 512, 512, 512, 0};
+    shape.step_rows = 64;  // rows see 575 positions, which may lie in six splits
+    EXPECT_EQ(backend->kv_cache_bytes(shape), (std::uint64_t{8192} + 5 * 6 * 128) * (3 * 256 + 8));
+    EXPECT_EQ(backend->make_kv_cache(shape)->bytes(), backend->kv_cache_bytes(shape));
   }
 }
 

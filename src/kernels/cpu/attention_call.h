@@ -33,6 +33,7 @@ struct AttentionCall {
     const TokenRow& row = rows[i];
     auto& cache = static_cast<CpuKvCache&>(*row.cache);
     NIBBLE_CHECK(row.pos >= 0 && row.pos < cache.shape.capacity, "a position beyond the KV cache");
+    NIBBLE_CHECK(cache.holds(layer, first_key(i)), "keys that the KV cache has given up");
     const int head = first_head(index);
     const std::size_t at = (i * shape.n_heads + head) * shape.head_dim;
     return {.shape = cache.head_shape(),

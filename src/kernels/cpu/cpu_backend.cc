@@ -146,6 +146,7 @@ class CpuBackend final : public Backend {
     if (split_sums_.size() < sums) split_sums_ = AlignedBuffer<float>(sums);
     return std::make_unique<CpuKvCache>(shape);
   }
+  std::uint64_t kv_cache_bytes(const KvShape& shape) const override { return kv_layout(shape).bytes; }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
                                              bool interleaved) override {
     return make_host_rope_table(cos_sin, rotary_dim, interleaved);
@@ -206,6 +207,9 @@ class CpuBackend final : public Backend {
                   LinearInput& input);
   void quantize(const float* x, int n, std::size_t row, int first_block, CpuLinearInput& in);
   void quantize_w4a4(const CpuLinearInput& in, const CpuLinear& linear);
+  static void extend_caches(std::span<const TokenRow> rows) {
+    for (const TokenRow& row : rows) static_cast<CpuKvCache&>(*row.cache).extend(row.pos + 1);
+  }
   void rope_row(float* x, int n_heads, int head_dim, const TokenRow& row, const RopeTable& table);
   void store_kv_row(const float* k, const float* v, std::size_t i, const TokenRow& row, int layer, int thread);
   // Grows once, where something is made that needs it.
@@ -364,12 +368,14 @@ void CpuBackend::rope(float* x, int n_heads, int head_dim, std::span<const Token
 }
 
 void CpuBackend::store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) {
+  extend_caches(rows);
   for_each(rows.size(), kTokenGrain, [&](std::size_t i, int thread) { store_kv_row(k, v, i, rows[i], layer, thread); });
 }
 
 void CpuBackend::rope_store_kv(float* q, int n_heads, float* k, const float* v, std::span<const TokenRow> rows,
                                int layer, const RopeTable& table) {
   const KvShape& shape = rows[0].cache->shape;
+  extend_caches(rows);
   for_each(rows.size(), kTokenGrain, [&](std::size_t i, int thread) {
     rope_row(q + i * n_heads * shape.head_dim, n_heads, shape.head_dim, rows[i], table);
     rope_row(k + i * shape.n_kv_heads * shape.head_dim, shape.n_kv_heads, shape.head_dim, rows[i], table);

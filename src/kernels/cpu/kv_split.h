@@ -33,15 +33,18 @@ constexpr std::size_t split_bytes(const HeadShape& shape) {
   return format::nc1::kSplit * (3 * static_cast<std::size_t>(shape.padded_dim) + 2 * sizeof(float));
 }
 
-// Where the splits of one head are: those of a run follow one another, so that a core that reads them sees one stream.
+// Where the splits of one head are: a ring of slots, of which those of a run follow one another, so that a core that
+// reads them sees one stream.
 struct KvSplits {
   std::uint8_t* first;
   int run;                 // splits
   std::size_t run_stride;  // bytes
+  int n_slots;
 
   // always_inline: an instruction set's copy of it must not become everybody's.
   [[gnu::always_inline]] std::uint8_t* piece(const HeadShape& shape, int split) const {
-    return first + split / run * run_stride + split % run * split_bytes(shape);
+    const int slot = split % n_slots;
+    return first + slot / run * run_stride + slot % run * split_bytes(shape);
   }
   [[gnu::always_inline]] KvSplit at(const HeadShape& shape, int split) const {
     std::uint8_t* const bytes = piece(shape, split);
