@@ -282,19 +282,24 @@ emulated_gpu() {
   export NIBBLE_EMULATED_GPU=$gpu
   NIBBLE_TEST_BACKEND=cuda build/cuda_emulated/tests/nibble_kernels_test --gtest_brief=1 --gtest_filter="$tests" >"$log.txt" 2>&1 ||
     { cat "$log.txt" && return 1; }
+  build/cuda_emulated/tools/prove_equality "$LOGS/cuda_emulated.gguf" --backend cpu,cuda --route auto,gemv,gemm \
+    -f bench/texts/prose.txt --prompt-tokens 24 -n 3 --threads 1 --chunk 7,0 --batch 2 -o "$log.json"
 }
 stage_cuda_emulated() {
-  build cuda_emulated nibble_kernels_test
+  build cuda_emulated nibble_kernels_test prove_equality write_tiny_model
+  build/cuda_emulated/tools/write_tiny_model llama "$LOGS/cuda_emulated.gguf"
   local gpu pid pids=()
   for gpu in "${EMULATED_GPUS[@]}"; do
     emulated_gpu "$gpu" &
     pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid"; done
-  local passed
+  local passed runs
   passed=$(cat "$LOGS"/cuda_emulated-*.txt | sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\.$/\1/p' | paste -sd +)
-  [ "$((passed))" -gt 0 ]
-  echo "COUNT: $((passed)) tests on emulated GPUs ${EMULATED_GPUS[*]}"
+  runs=$(cat "$LOGS"/cuda_emulated-*.json | grep -c '"backend": "cuda"')
+  [ "$((passed))" -gt 0 ] && [ "$runs" -gt 0 ]
+  [ "$(cat "$LOGS"/cuda_emulated-*.json | grep '^ "logits_digest"' | sort -u | wc -l)" = 1 ]
+  echo "COUNT: $((passed)) tests and $runs runs of a tiny model, one digest with the CPU, on emulated GPUs ${EMULATED_GPUS[*]}"
 }
 
 stage_tidy() {
