@@ -147,11 +147,11 @@ inline void score_keys(const std::int16_t* keys, const std::int16_t* q, int dims
   constexpr int kVectors = kScoreVectors<kHeads>;
   for (int first = 0; first < dims; first += format::nc1::kScoreChunk) {
     const int end = dims - first < format::nc1::kScoreChunk ? dims : first + format::nc1::kScoreChunk;
-    I32V sums[kHeads][kVectors];
+    PairSum sums[kHeads][kVectors];
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[h][v] = i32_zero();
+      for (int v = 0; v < kVectors; ++v) sums[h][v] = pair_sum_zero();
     }
     for (int i = first; i < end; i += 2) {
       fetch_step(fetch);
@@ -164,7 +164,7 @@ inline void score_keys(const std::int16_t* keys, const std::int16_t* q, int dims
         constexpr int kBlockVectors = kKeyBlock / kLanes;
         const I32V key = i32_load_pairs(pairs + v / kBlockVectors * kKeyBlock * dims + v % kBlockVectors * 2 * kLanes);
 #pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) sums[h][v] = pair_dot(sums[h][v], key, query[h]);
+        for (int h = 0; h < kHeads; ++h) sums[h][v] = add_pairs(sums[h][v], key, query[h]);
       }
     }
 #pragma GCC unroll 4
@@ -172,7 +172,7 @@ inline void score_keys(const std::int16_t* keys, const std::int16_t* q, int dims
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         float* const to = scores + h * kSplit + v * kLanes;
-        const F32V s = f32_from(sums[h][v]);
+        const F32V s = f32_from(total(sums[h][v]));
         f32_store(to, first == 0 ? s : f32_load(to) + s);
       }
     }

@@ -16,7 +16,7 @@ constexpr int kPanelSize = 64 * kLanes;  // int16 of one block of kLanes rows: [
 constexpr int kPanelVectors = 4;         // of rows and
 constexpr int kPanelTokens = 4;          // tokens whose sums are held in registers
 constexpr int kGemvTokens = 1;           // that meet a record as it is read
-constexpr int kHeadsAtOnce = 4;          // of attention, that meet keys and values as they are read; 2 or 4
+constexpr int kHeadsAtOnce = 2;          // of attention, that meet keys and values as they are read; 2 or 4
 constexpr int kPartsAtOnce = 2;          // of a record, for one token
 constexpr bool kIsAvx2 = false;
 
@@ -134,6 +134,20 @@ inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
   const int16x8_t low = vmull_s8(vget_low_s8(values), vget_low_s8(all)), high = vmull_high_s8(values, all);
   return {vaddq_s32(acc.v, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))};
 #endif
+}
+// A sum of pairs on its way, which total() ends: the products of a pair stay apart until then.
+struct PairSum {
+  int32x4_t low, high;  // of rows 0, 1 and 2, 3
+};
+inline PairSum pair_sum_zero() {
+  return {vdupq_n_s32(0), vdupq_n_s32(0)};
+}
+inline PairSum add_pairs(PairSum sum, I32V w, I32V q) {
+  const int16x8_t a = vreinterpretq_s16_s32(w.v), b = vreinterpretq_s16_s32(q.v);
+  return {vmlal_s16(sum.low, vget_low_s16(a), vget_low_s16(b)), vmlal_high_s16(sum.high, a, b)};
+}
+inline I32V total(PairSum sum) {
+  return {vpaddq_s32(sum.low, sum.high)};
 }
 inline void i32_store(std::int32_t* p, I32V a) {
   vst1q_s32(p, a.v);
