@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/console.h"
 #include "apps/usage.h"
 #include "kernels/registry.h"
 
@@ -90,9 +91,9 @@ void ModelFlags::add_machine(CLI::App& command) {
 }
 
 void ModelFlags::add_backend(CLI::App& command) {
-  add_choice(
-      command, "--backend", backend, backend_choices(),
-      in_words(backend_choices()) + "; auto is the first that works here, reference the contract as plain loops");
+  add_choice(command, "--backend", backend, backend_choices(),
+             in_words(backend_choices()) +
+                 "; auto is the first that works here with the model, reference the contract as plain loops");
   add_choice(command, "--isa", isa, isa_choices(), "Instruction set of the cpu backend: " + in_words(isa_choices()));
   command.parse_complete_callback([this] {
     if (auto fault = fault_of(subject())) throw BadUsage(std::move(*fault));
@@ -120,6 +121,10 @@ void ModelFlags::add_cache(CLI::App& command, const std::string& about_ctx) {
              1);
 }
 
+void say_note(const std::string& note) {
+  say("note: {}\n", note);
+}
+
 void add_threads(CLI::App& command, int& n_threads) {
   add_number(command, "--threads", n_threads, "Threads; 0: one per core this process may use", 0, 1024);
 }
@@ -130,11 +135,16 @@ measure::Subject ModelFlags::subject() const {
           .isa = isa,
           .n_threads = n_threads,
           .contract = contract,
-          .prefill_chunk = prefill_chunk};
+          .prefill_chunk = prefill_chunk,
+          .on_note = say_note};
 }
 
 engine::LoadOptions ModelFlags::load_options() const {
-  return {.backend = backend, .machine = {.isa = isa, .n_threads = n_threads}, .contract = contract, .lane = lane};
+  return {.backend = backend,
+          .machine = {.isa = isa, .n_threads = n_threads},
+          .contract = contract,
+          .lane = lane,
+          .on_note = say_note};
 }
 
 }  // namespace nibble::apps

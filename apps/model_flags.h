@@ -35,6 +35,9 @@ struct ModelFlags {
   engine::SessionOptions session_options() const { return {.n_ctx = n_ctx, .prefill_chunk = prefill_chunk}; }
 };
 
+// A choice that was made for the user, on stderr.
+void say_note(const std::string& note);
+
 void add_threads(CLI::App& command, int& n_threads);
 
 // What --backend and --isa take.

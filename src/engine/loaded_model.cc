@@ -33,7 +33,7 @@ Status check_nc1(const GgufFile& file) {
                .tensor = printable(view->name),
                .found = std::string(dtype_name(view->dtype)),
                .expected = "NVFP4, F32, F16, BF16 or Q8_0",
-               .hint = "pass --contract nk1"};
+               .hint = "use {contract=nk1}"};
 }
 
 // Without NVFP4 weights these contracts are nk1 under another name.
@@ -44,8 +44,8 @@ Status check_has_nvfp4(const GgufFile& file, Contract contract) {
       .file = file.path(),
       .found = "no NVFP4 weights",
       .expected = "at least one",
-      .hint =
-          fmt::format("contract {} computes with this file", first_that_needs_nk1(file) != nullptr ? "nk1" : "nc1")};
+      .hint = fmt::format("{{contract={}}} computes with this file",
+                          first_that_needs_nk1(file) != nullptr ? "nk1" : "nc1")};
 }
 
 Status check_w4a4(const GgufFile& file) {
@@ -59,12 +59,36 @@ Status check_w4a4(const GgufFile& file) {
                .tensor = printable(bare->name),
                .found = "a weight without one",
                .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
-               .hint = "leave --contract out: the file then runs in the contract that it declares"};
+               .hint = "leave {contract} out: the file then runs in the contract that it declares"};
 }
 
 kernels::ActivationFormat activations_of(Contract contract) {
   if (contract == Contract::kNc1F16) return kernels::ActivationFormat::kA16Q8;
   return contract == Contract::kW4A4 ? kernels::ActivationFormat::kW4A4 : kernels::ActivationFormat::kA11;
+}
+
+bool chooses_for_the_model(const LoadOptions& options) {
+  const bool names_isa = !options.machine.isa.empty() && options.machine.isa != "auto";
+  return (options.backend.empty() || options.backend == "auto") && !names_isa;
+}
+
+kernels::BackendNeeds needs_of(const GgufFile& file, const model::Config& config, Contract contract) {
+  kernels::BackendNeeds needs{.activations = activations_of(contract), .abilities = model::needed_abilities(config)};
+  for (const TensorView& tensor : file.tensors()) {
+    if (!is_nvfp4_companion(tensor.name)) needs.weights.push_back(tensor.dtype);
+  }
+  for (const GgufPart& part : file.parts()) needs.memory.weights += part.bytes.size();
+  return needs;
+}
+
+Result<std::unique_ptr<kernels::Backend>> choose_backend(const LoadOptions& options,
+                                                         const kernels::BackendNeeds& needs) {
+  NIBBLE_ASSIGN(kernels::ChosenBackend chosen,
+                kernels::choose_backend(kernels::backend_entries(), options.machine, needs));
+  if (!chosen.passed_over.empty() && options.on_note) {
+    options.on_note(fmt::format("backend {} runs this model: {}", chosen.backend->name(), chosen.passed_over));
+  }
+  return std::move(chosen.backend);
 }
 
 // Strings of a conversation that a chat template could not take; its own errors are about the template.
@@ -120,18 +144,23 @@ Result<std::optional<text::ChatTemplate>> load_chat_template(const GgufFile& fil
 Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options) {
   // What is asked of the machine comes first: it costs nothing to refuse.
   NIBBLE_ASSIGN(const std::optional<Contract> wanted, contract_of_id(options.contract));
-  NIBBLE_ASSIGN(auto backend, kernels::make_backend(options.backend, options.machine));
+  std::unique_ptr<kernels::Backend> backend;
+  if (!chooses_for_the_model(options)) {
+    NIBBLE_ASSIGN(backend, kernels::make_backend(options.backend, options.machine));
+  }
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));
   const Contract contract = wanted.value_or(checkpoint.contract());
   NIBBLE_TRY(check_contract(checkpoint.file(), contract));
-  NIBBLE_TRY(backend->use_activations(activations_of(contract)));
   NIBBLE_ASSIGN(const model::Config config, model::read_config(checkpoint.file()));
   NIBBLE_ASSIGN(text::Tokenizer tokenizer, load_tokenizer(checkpoint.file(), config.vocab_size));
   NIBBLE_ASSIGN(auto chat_template, load_chat_template(checkpoint.file()));
-  std::uint64_t file_bytes = 0;
-  for (const GgufPart& part : checkpoint.file().parts()) file_bytes += part.bytes.size();
-  NIBBLE_TRY(backend->admit({.weights = file_bytes}));
+  const kernels::BackendNeeds needs = needs_of(checkpoint.file(), config, contract);
+  if (backend == nullptr) {
+    NIBBLE_ASSIGN(backend, choose_backend(options, needs));
+  }
+  NIBBLE_TRY(backend->use_activations(needs.activations));
+  NIBBLE_TRY(backend->admit(needs.memory));
   NIBBLE_ASSIGN(auto model, or_out_of_memory("the weights of the model", [&] {
                   return model::load_model(std::move(checkpoint), std::move(backend));
                 }));

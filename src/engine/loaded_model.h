@@ -22,6 +22,8 @@ struct LoadOptions {
   kernels::BackendOptions machine = {};
   std::string contract = {};  // empty: the file decides; otherwise the id that the user asks for
   std::string lane = {};      // empty: the file decides; otherwise another one is refused
+  // Hears a sentence for people where "auto" had to pass over a backend.
+  std::function<void(const std::string&)> on_note = {};
 };
 
 struct LoadedModel {

@@ -126,6 +126,8 @@ class Backend {
   virtual std::string description() const = 0;  // for people: "cpu avx512, 2 threads"
 
   virtual bool has(Ability) const { return false; }
+  // Weights of this type: in linear layers and, NVFP4 excepted, as an embedding table.
+  virtual bool takes(DType) const { return true; }
 
   // --- memory and weights, at load ---
   // Refuses what will not fit, before any of it is made. The memory of the host is its system's business.

@@ -1,6 +1,9 @@
 #include "kernels/registry.h"
 
+#include <fmt/format.h>
+
 #include <span>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
@@ -9,12 +12,6 @@
 
 namespace nibble::kernels {
 namespace {
-
-struct Entry {
-  std::string_view name;
-  Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&);
-  std::string (*unusable_because)();
-};
 
 Result<std::unique_ptr<Backend>> make_cpu(const BackendOptions& options) {
   return make_cpu_backend({.isa = options.isa, .n_threads = options.n_threads});
@@ -26,7 +23,7 @@ std::string usable() {
   return "";
 }
 
-constexpr Entry kBackends[] = {
+constexpr BackendEntry kBackends[] = {
     {"cuda", make_cuda_backend, why_no_cuda},
     {"metal", make_metal_backend, why_no_metal},
     {"cpu", make_cpu, usable},
@@ -39,11 +36,55 @@ Error no_instruction_sets(std::string_view backend, const std::string& isa) {
           .expected = "an instruction set with the backend cpu, or none"};
 }
 
+// What the backend lacks, as the end of a sentence that begins with its name; empty: nothing.
+std::string lack_of(Backend& backend, const BackendNeeds& needs) {
+  for (const DType dtype : needs.weights) {
+    if (!backend.takes(dtype)) return fmt::format("has no kernels for weights in {}", dtype_name(dtype));
+  }
+  for (const Ability ability : needs.abilities) {
+    if (!backend.has(ability)) return fmt::format("does not have {}", ability_name(ability));
+  }
+  if (!backend.use_activations(needs.activations).ok()) {
+    return fmt::format("has no kernels for activations in {}", activation_format_name(needs.activations));
+  }
+  const Status admitted = backend.admit(needs.memory);
+  return admitted.ok() ? "" : fmt::format("has too little memory ({})", admitted.error().found);
+}
+
 }  // namespace
+
+std::span<const BackendEntry> backend_entries() {
+  return kBackends;
+}
+
+Result<ChosenBackend> choose_backend(std::span<const BackendEntry> entries, const BackendOptions& options,
+                                     const BackendNeeds& needs) {
+  ChosenBackend chosen;
+  Error last{.message = "no backend can be used here"};
+  for (const BackendEntry& entry : entries) {
+    if (!entry.unusable_because().empty()) continue;
+    auto made = entry.make(options);
+    std::string lack;
+    if (made.ok()) {
+      lack = lack_of(**made, needs);
+      if (lack.empty()) {
+        chosen.backend = std::move(*made);
+        return chosen;
+      }
+      last = Error{.message = "no backend here can run this model"};
+    } else {
+      lack = "cannot be used: " + made.error().message;
+      last = std::move(made).error();
+    }
+    chosen.passed_over += fmt::format("{}{} {}", chosen.passed_over.empty() ? "" : "; ", entry.name, lack);
+  }
+  if (last.found.empty()) last.found = chosen.passed_over;
+  return last;
+}
 
 std::vector<BackendState> backend_states() {
   std::vector<BackendState> states;
-  for (const Entry& entry : kBackends) states.push_back({entry.name, entry.unusable_because()});
+  for (const BackendEntry& entry : kBackends) states.push_back({entry.name, entry.unusable_because()});
   return states;
 }
 
@@ -57,7 +98,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
   const bool names_isa = options.isa != "auto" && !options.isa.empty();
   if (names_isa && (name == "auto" || name.empty())) name = "cpu";  // no other has instruction sets
   std::string names = "auto";
-  for (const Entry& entry : kBackends) {
+  for (const BackendEntry& entry : kBackends) {
     const bool is_usable = entry.unusable_because().empty();
     if (entry.name == name || ((name == "auto" || name.empty()) && is_usable)) {
       if (names_isa && entry.name != "cpu") return no_instruction_sets(entry.name, options.isa);

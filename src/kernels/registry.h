@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,5 +33,27 @@ std::vector<std::string_view> isa_names();
 
 // "auto" is the first usable one of the list, or cpu where an instruction set is named.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
+
+struct BackendEntry {
+  std::string_view name;
+  Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&);
+  std::string (*unusable_because)();
+};
+std::span<const BackendEntry> backend_entries();
+
+// What a model and a request want of a backend.
+struct BackendNeeds {
+  ActivationFormat activations = ActivationFormat::kA11;
+  std::vector<DType> weights = {};
+  std::vector<Ability> abilities = {};
+  MemoryNeed memory = {};
+};
+struct ChosenBackend {
+  std::unique_ptr<Backend> backend;
+  std::string passed_over;  // for people: the usable ones before it, and what each lacks; often empty
+};
+// What "auto" is for a model: the first usable entry that can do all of it.
+Result<ChosenBackend> choose_backend(std::span<const BackendEntry> entries, const BackendOptions& options,
+                                     const BackendNeeds& needs);
 
 }  // namespace nibble::kernels

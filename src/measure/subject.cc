@@ -99,7 +99,8 @@ Result<OpenSubject> open_subject(const Subject& subject) {
     NIBBLE_ASSIGN(open.loaded,
                   engine::load(subject.model, {.backend = subject.backend,
                                                .machine = {.isa = subject.isa, .n_threads = subject.n_threads},
-                                               .contract = subject.contract}));
+                                               .contract = subject.contract,
+                                               .on_note = subject.on_note}));
   }
   NIBBLE_ASSIGN(open.sha256, engine::model_sha256(open.loaded->file()));
   return open;

@@ -1,6 +1,7 @@
 // One side of a comparison: a model file and the way it is run.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct Subject {
   int n_threads = 0;          // 0: one per core
   std::string contract = {};  // empty: the file decides; "float": weights as floats, float arithmetic, any GGUF
   int prefill_chunk = 64;
+  std::function<void(const std::string&)> on_note = {};  // as of engine::LoadOptions
 
   bool in_floats() const { return contract == "float"; }
   std::string label() const;  // "model.gguf, cpu, avx2, 2 threads": what was asked for, for people

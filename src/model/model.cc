@@ -10,24 +10,29 @@ namespace {
 
 // A backend that lacks an operation says so here, before anything of size is read.
 Status check_abilities(const Config& config, const GgufFile& file, const kernels::Backend& backend) {
-  const Architecture& family = *config.architecture;
-  const std::pair<bool, kernels::Ability> needs[] = {{family.scales_embeddings, kernels::Ability::kScale},
-                                                     {family.gate == Gate::kGelu, kernels::Ability::kGeluGate},
-                                                     {config.window > 0, kernels::Ability::kWindow}};
-  for (const auto& [is_needed, ability] : needs) {
-    if (!is_needed || backend.has(ability)) continue;
-    return Error{.message = fmt::format("{} models need {}, which backend {} does not have", family.name,
+  const std::string_view family = config.architecture->name;
+  for (const kernels::Ability ability : needed_abilities(config)) {
+    if (backend.has(ability)) continue;
+    return Error{.message = fmt::format("{} models need {}, which backend {} does not have", family,
                                         kernels::ability_name(ability), backend.name()),
                  .file = file.path(),
                  .key = "general.architecture",
-                 .found = std::string(family.name),
+                 .found = std::string(family),
                  .expected = "a family that the backend runs",
-                 .hint = "pass --backend cpu"};
+                 .hint = "use {backend=cpu}"};
   }
   return ok_status();
 }
 
 }  // namespace
+
+std::vector<kernels::Ability> needed_abilities(const Config& config) {
+  std::vector<kernels::Ability> needed;
+  if (config.architecture->scales_embeddings) needed.push_back(kernels::Ability::kScale);
+  if (config.architecture->gate == Gate::kGelu) needed.push_back(kernels::Ability::kGeluGate);
+  if (config.window > 0) needed.push_back(kernels::Ability::kWindow);
+  return needed;
+}
 
 Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, std::unique_ptr<kernels::Backend> backend,
                                           WeightForm form) {

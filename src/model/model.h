@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "io/checkpoint.h"
@@ -23,6 +24,9 @@ struct Model {
   Config config;
   Weights weights;
 };
+
+// What only some backends have.
+std::vector<kernels::Ability> needed_abilities(const Config& config);
 
 // Reads hyper-parameters and weights.
 Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, std::unique_ptr<kernels::Backend> backend,

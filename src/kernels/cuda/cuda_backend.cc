@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string description() const override { return "cuda " + device_.description(); }
 
+  bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;

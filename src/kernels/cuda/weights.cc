@@ -27,7 +27,7 @@ Error no_kernel(const TensorView& view) {
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
                .expected = "NVFP4, F16, BF16, Q8_0 or F32",
-               .hint = "run it with --backend cpu, or convert the file with 'nibble quantize'"};
+               .hint = "use {backend=cpu}; or convert the file with 'nibble quantize'"};
 }
 
 // False for a type without a kernel.
@@ -83,6 +83,11 @@ class BadFlag {
 };
 
 }  // namespace
+
+bool has_kernel_for(DType dtype) {
+  RowFormat format = RowFormat::kF32;
+  return dtype == DType::kNVFP4_E2M1 || row_format(dtype, format);
+}
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
   if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
@@ -224,7 +229,7 @@ Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const TensorView& tab
                  .tensor = std::string(table.name),
                  .found = std::string(dtype_name(table.dtype)),
                  .expected = "F32, F16, BF16 or Q8_0",
-                 .hint = "run it with --backend cpu, or convert the file with 'nibble quantize'"};
+                 .hint = "use {backend=cpu}; or convert the file with 'nibble quantize'"};
   }
   auto embedding = std::make_unique<CudaEmbedding>();
   NIBBLE_ASSIGN(embedding->table, rows(table));

@@ -15,6 +15,8 @@
 
 namespace nibble::kernels::cuda {
 
+bool has_kernel_for(DType dtype);
+
 struct DeviceRows {
   Rows rows;
   bool is_finite = true;
