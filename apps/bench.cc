@@ -17,7 +17,7 @@ Command add_bench(CLI::App& app) {
     Command part = add(*command);
     parts.emplace_back(command->get_subcommands([](const CLI::App*) { return true; }).back(), std::move(part));
   }
-  return [parts] {
+  return [parts]() -> Result<int> {
     for (const auto& [part, run] : parts) {
       if (part->parsed()) return run();
     }

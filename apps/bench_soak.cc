@@ -46,9 +46,9 @@ Result<int> soak(const SoakFlags& flags) {
       receipt["loads"].get<std::uint64_t>(), resident["growth_bytes"].get<double>() * 1e-6,
       resident["baseline_bytes"].get<double>() * 1e-6);
   if (receipt["passed"].get<bool>()) return 0;
-  return fail({.message = "resident memory grew",
+  return Error{.message = "resident memory grew",
                .found = fmt::format("{} bytes", resident["growth_bytes"].get<std::uint64_t>()),
-               .expected = fmt::format("at most {}", options.max_growth_bytes)});
+               .expected = fmt::format("at most {}", options.max_growth_bytes)};
 }
 
 }  // namespace
@@ -66,10 +66,7 @@ Command add_bench_soak(CLI::App& bench_command) {
   add_number(*command, "--max-growth", flags->max_growth, "MiB by which resident memory may grow", 0, 1 << 20);
   command->add_flag("--json", flags->json, "The receipt on stdout");
   command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");
-  return [flags] {
-    const Result<int> status = soak(*flags);
-    return status.ok() ? *status : fail(status.error());
-  };
+  return [flags] { return soak(*flags); };
 }
 
 }  // namespace nibble::apps

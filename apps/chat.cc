@@ -66,7 +66,7 @@ Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Sessi
   return ok_status();
 }
 
-Result<int> chat(const ChatFlags& flags) {
+Result<int> chat(const ChatFlags& flags, const CLI::App& command) {
   NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, flags.model.load_options()));
   NIBBLE_ASSIGN(const auto session, engine::Session::create(*loaded->model, flags.model.session_options()));
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
@@ -91,7 +91,7 @@ Result<int> chat(const ChatFlags& flags) {
     const Status status = answer(flags, *loaded, *session, messages);
     if (!status.ok()) {
       if (!terminal) return status.error();
-      fail(status.error());  // a person may go on: the message that failed is taken back
+      fail(command, status.error());  // a person may go on: the message that failed is taken back
       messages.erase(messages.size() - 1);
     }
   }
@@ -111,10 +111,9 @@ Command add_chat(CLI::App& app) {
                     "Speed, cached tokens and the digest of the logits after each answer");
   flags->model.add_machine(*command);
   flags->model.add_session(*command);
-  return [flags, command] {
+  return [flags, command]() -> Result<int> {
     if (auto fault = flags->generation.fault()) return wrong_usage(*command, std::move(*fault));
-    const Result<int> status = chat(*flags);
-    return status.ok() ? *status : fail(status.error());
+    return chat(*flags, *command);
   };
 }
 

@@ -48,7 +48,9 @@ int main(int argc, char** argv) {
   }
   try {
     for (const auto& [subcommand, command] : commands) {
-      if (subcommand->parsed()) return finish(command());
+      if (!subcommand->parsed()) continue;
+      const Result<int> status = command();
+      return finish(status.ok() ? *status : apps::fail(apps::chosen_command(app), status.error()));
     }
   } catch (const OutOfMemory& error) {
     return apps::fail(not_enough_memory("this command", error.bytes()));

@@ -45,10 +45,7 @@ Command add_ppl(CLI::App& app) {
   flags->model.add_machine(*command);
   flags->model.add_contract(*command, true);
   flags->quality.add(*command);
-  return [flags] {
-    const Result<int> status = ppl(*flags);
-    return status.ok() ? *status : fail(status.error());
-  };
+  return [flags] { return ppl(*flags); };
 }
 
 }  // namespace nibble::apps

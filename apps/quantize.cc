@@ -49,7 +49,7 @@ void print_summary(const QuantizeSummary& summary, const std::string& destinatio
   say("{} -> {}: {}\n", human_bytes(summary.source_bytes), human_bytes(summary.output_bytes), destination);
 }
 
-int quantize(const QuantizeFlags& flags) {
+Result<int> quantize(const QuantizeFlags& flags) {
   ThreadPool pool(flags.n_threads > 0 ? flags.n_threads : hardware_threads());
   std::unique_ptr<Progress> bar;
   std::string phase;
@@ -70,7 +70,7 @@ int quantize(const QuantizeFlags& flags) {
   catch_interrupts({SIGINT, SIGTERM, SIGHUP}, SA_RESTART);
   const auto summary = quantize_model(flags.source, flags.destination, options, pool);
   bar.reset();
-  if (!summary.ok()) return fail(summary.error());
+  if (!summary.ok()) return summary.error();
   print_summary(*summary, flags.destination);
   return 0;
 }

@@ -139,15 +139,14 @@ Command add_run(CLI::App& app) {
   command->add_flag("--json", flags->json, "Print the receipt on stdout instead of the text");
   flags->model.add_machine(*command);
   flags->model.add_session(*command);
-  return [flags, command] {
+  return [flags, command]() -> Result<int> {
     if (command->count("-p") + command->count("-f") == 0) {
       return wrong_usage(*command, {.message = "nibble run needs a prompt",
                                     .found = "neither -p nor -f",
                                     .expected = "-p TEXT or -f FILE (- is stdin)"});
     }
     if (auto fault = flags->generation.fault()) return wrong_usage(*command, std::move(*fault));
-    const Result<int> status = run(*flags);
-    return status.ok() ? *status : fail(status.error());
+    return run(*flags);
   };
 }
 

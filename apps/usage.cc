@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/console.h"
+#include "base/hint.h"
 #include "base/printable.h"
 #include "base/utf8.h"
 
@@ -63,6 +64,22 @@ Error describe(const CLI::App& command, const CLI::ParseError& error, const std:
   return {.message = fmt::format("{} needs a value", name), .found = "nothing", .expected = option->get_description()};
 }
 
+// The flags for what hints of the library name (base/hint.h). A command may have one for both sides of a comparison.
+std::optional<std::string> flag_of(const CLI::App& command, std::string_view setting, std::string_view value) {
+  static constexpr std::pair<std::string_view, const char*> kFlags[] = {
+      {"backend", "--backend"}, {"isa", "--isa"},       {"contract", "--contract"},
+      {"lane", "--lane"},       {"ctx", "--ctx"},       {"ctx", "--window"},
+      {"ctx", "--n-tokens"},    {"python", "--python"}, {"llama-bench", "--llama-bench"}};
+  for (const auto& [name, flag] : kFlags) {
+    if (name != setting || command.get_option_no_throw(flag) == nullptr) continue;
+    return value.empty() ? std::string(flag) : fmt::format("{} {}", flag, value);
+  }
+  const bool has_sides = command.get_option_no_throw("--a") != nullptr;
+  const bool is_of_a_side = setting == "backend" || setting == "isa" || setting == "contract";
+  if (!has_sides || !is_of_a_side) return std::nullopt;
+  return value.empty() ? fmt::format("{} in --a or --b", setting) : fmt::format("{}={} in --a or --b", setting, value);
+}
+
 const std::string& choice_or_throw(const std::string& flags, const std::string& text,
                                    const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
@@ -70,6 +87,12 @@ const std::string& choice_or_throw(const std::string& flags, const std::string& 
 }
 
 }  // namespace
+
+int fail(const CLI::App& command, Error error) {
+  error.hint = render_hint(
+      error.hint, [&](std::string_view setting, std::string_view value) { return flag_of(command, setting, value); });
+  return fail(error);
+}
 
 const CLI::App& chosen_command(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();

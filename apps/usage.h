@@ -30,6 +30,9 @@ class BadUsage : public std::exception {
   Error error_;
 };
 
+// fail() of console.h, with the hint in the words of the command's flags; what it has no flag for is left out.
+int fail(const CLI::App& command, Error error);
+
 // The command that the arguments chose, "bench op" for example; `app` where they chose none.
 const CLI::App& chosen_command(const CLI::App& app);
 // Prints the error and where help is; returns 2.

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "base/hint.h"
 #include "base/machine.h"
 #include "base/thread_pool.h"
 #include "engine/check_model.h"
@@ -24,7 +25,7 @@ nlohmann::ordered_json fault_to_json(const Error& fault) {
                                  {"found", fault.found},
                                  {"expected", fault.expected},
                                  {"message", fault.message}};
-  if (!fault.hint.empty()) json["hint"] = fault.hint;
+  if (!fault.hint.empty()) json["hint"] = plain_hint(fault.hint);
   return json;
 }
 

@@ -244,6 +244,18 @@ def check_forbidden(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, number, "machine-path", "a path of one person's machine")
 
 
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
+
+
+def check_flags(tree: Tree) -> Iterator[Finding]:
+    """A command may lack the flag that a layer below it names; whole commands in single quotes are somebody's own."""
+    for path, lines in tree.sources("src/"):
+        for number, line in enumerate(lines, 1):
+            for text in re.findall(r'"((?:\\.|[^"\\])*)"', re.sub(r"^\s*//.*", "", line)):
+                if FLAG.search(re.sub(r"'[^']*'", "", text)):
+                    yield Finding(path, number, "flag", "only apps/ know flags; write {backend=cpu} (src/base/hint.h)")
+
+
 def check_tests_are_built(tree: Tree) -> Iterator[Finding]:
     """tests/CMakeLists.txt globs tests/<layer>/*.cc for the layers that it names; anything else would never run."""
     listing = "\n".join(tree.texts.get("tests/CMakeLists.txt", []))
@@ -257,7 +269,7 @@ def check_tests_are_built(tree: Tree) -> Iterator[Finding]:
 
 CHECKS: list[Callable[[Tree], Iterator[Finding]]] = [
     check_includes, check_vendor, check_format_is_portable, check_isa_objects, check_conditionals,
-    check_mutable_globals, check_length, check_forbidden, check_tests_are_built,
+    check_mutable_globals, check_length, check_forbidden, check_flags, check_tests_are_built,
 ]
 
 
@@ -287,6 +299,8 @@ PLANTED = [
     ("src/kernels/cpu/gemv.inl", "#include <vector>\n", (1, "isa-object")),
     ("src/model/choose.cc", "#ifdef __AVX2__\n#endif\n", (1, "conditional")),
     ("src/format/portable.h", "#if defined(__CUDACC__)\n#endif\n", None),
+    ("src/engine/flag.cc", 'const char* kHint = "pass --ctx, or more";\n', (1, "flag")),
+    ("src/engine/flag2.cc", "// --ctx\nconst char* kHint = \"'nibble run --json'; {ctx} -- or so\";\n", None),
     ("src/engine/state.cc", "static int counter = 0;\n", (1, "global")),
     ("src/engine/state2.cc", "std::string last_error;\n", (1, "global")),
     ("src/engine/state3.cc", "static constexpr int kLimit = 3;\nstd::string name();\nusing A = int;\n__extension__ using B = int;\n", None),

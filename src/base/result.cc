@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "base/hint.h"
 #include "base/printable.h"
 
 namespace nibble {
@@ -19,7 +20,7 @@ std::string Error::to_string() const {
   add("key:      ", key);
   add("found:    ", found);
   add("expected: ", expected);
-  add("hint:     ", hint);
+  add("hint:     ", plain_hint(hint));
   return text;
 }
 

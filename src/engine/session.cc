@@ -11,13 +11,13 @@
 namespace nibble::engine {
 namespace {
 
-constexpr int kDefaultContext = 8192;  // bounds the cache of a model whose context is very long; --ctx asks for more
+constexpr int kDefaultContext = 8192;  // bounds the cache of a model whose context is very long; more can be asked for
 constexpr int kLogitsChunk = 16;       // rows of a step whose logits are all wanted: 600 KB a row at 152k tokens
 
 Error does_not_fit_memory(std::uint64_t bytes, int n_ctx, std::uint64_t available) {
   const std::uint64_t per_position = std::max<std::uint64_t>(bytes / static_cast<std::uint64_t>(n_ctx), 1);
   Error error = not_enough_memory(fmt::format("a context of {} positions", n_ctx), bytes,
-                                  fmt::format("pass a smaller --ctx: fewer than {} fit", available / per_position));
+                                  fmt::format("pass a smaller {{ctx}}: fewer than {} fit", available / per_position));
   error.expected += fmt::format(", {} bytes a position", per_position);
   return error;
 }
@@ -39,7 +39,7 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
                  .file = model.checkpoint.file().path(),
                  .found = fmt::format("{}", options.n_ctx),
                  .expected = fmt::format("1..{}, the model's context length", limit),
-                 .hint = "pass a smaller --ctx"};
+                 .hint = "pass a smaller {ctx}"};
   }
   if (options.prefill_chunk < 1) {
     return Error{.message = "a prefill chunk has at least one token",
@@ -75,7 +75,7 @@ Error Session::does_not_fit(std::size_t n_tokens) const {
   return Error{.message = fmt::format("{} tokens do not fit into a context of {}", n_tokens, n_ctx()),
                .found = fmt::format("{} tokens", n_tokens),
                .expected = fmt::format("at most {} (the model allows {})", n_ctx(), model_.config.context_length),
-               .hint = n_ctx() < model_.config.context_length ? "pass a larger --ctx, or shorten the prompt"
+               .hint = n_ctx() < model_.config.context_length ? "pass a larger {ctx}; or shorten the prompt"
                                                               : "shorten the prompt"};
 }
 

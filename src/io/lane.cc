@@ -40,9 +40,9 @@ Status check_lane(const GgufFile& file, std::string_view wanted) {
                                            : fmt::format("{}: {} is {}", lane_name(lane), printable(k_quant->name),
                                                          dtype_name(k_quant->dtype)),
                .expected = std::string(wanted),
-               .hint = wanted == "nvfp4" ? "make an NVFP4 file of it with 'nibble quantize', or let the file decide: "
-                                           "leave --lane out"
-                                         : "let the file decide: leave --lane out"};
+               .hint = wanted == "nvfp4"
+                           ? "make an NVFP4 file of it with 'nibble quantize'; or leave {lane} out: the file decides"
+                           : "leave {lane} out: the file decides"};
 }
 
 }  // namespace nibble

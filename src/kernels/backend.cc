@@ -28,7 +28,7 @@ Status Backend::use_activations(ActivationFormat format) {
   return Error{.message = "the " + std::string(name()) + " backend has no kernels for activations of this format",
                .found = std::string(activation_format_name(format)),
                .expected = "a11, as in contracts nc1 and nk1",
-               .hint = "pass --backend cpu, or --contract nc1 to run the file in nibble's own arithmetic"};
+               .hint = "use {backend=cpu}; or {contract=nc1}, to run the file in nibble's own arithmetic"};
 }
 
 // Three bytes an element and two scales (docs/contract.md, section 7, step 2), of every position.

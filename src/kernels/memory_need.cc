@@ -25,8 +25,8 @@ Status check_fits(const MemoryNeed& need, std::uint64_t free, std::uint64_t tota
                .found = fmt::format("{} = {}", parts, gigabytes(sum)),
                .expected = fmt::format("at most {}, which are free of {}", gigabytes(free), gigabytes(total)),
                .hint = need.weights != 0
-                           ? "end other programs on this GPU, or use --backend cpu"
-                           : "pass a smaller --ctx, end other programs on this GPU, or use --backend cpu"};
+                           ? "end other programs on this GPU; or use {backend=cpu}"
+                           : "pass a smaller {ctx}; or end other programs on this GPU; or use {backend=cpu}"};
 }
 
 }  // namespace nibble::kernels

@@ -13,12 +13,13 @@ Result<PythonPeer> start_ggml(const std::string& python, const GgmlTask& task) {
                                  {"threads", task.n_threads},
                                  {"bytes", task.bytes}});
   if (peer.ok()) return peer;
-  return Error{.message = "ggml cannot be run beside nibble: " + peer.error().message,
-               .found = python,
-               .expected = "a Python with llama-cpp-python",
-               .hint =
-                   "pip install llama-cpp-python and name its Python. On a machine with AMX build it with "
-                   "GGML_NATIVE=OFF"};
+  return Error{
+      .message = "ggml cannot be run beside nibble: " + peer.error().message,
+      .found = python,
+      .expected = "a Python with llama-cpp-python",
+      .hint =
+          "pip install llama-cpp-python and name its Python ({python}); on a machine with AMX it must be built with "
+          "GGML_NATIVE=OFF"};
 }
 
 }  // namespace nibble::measure

@@ -14,13 +14,14 @@ namespace {
 constexpr double kTimeout = 1800;
 
 Error not_here(const std::string& what, const LlamaOptions& options) {
-  return Error{.message = "llama.cpp cannot be run beside nibble: " + what,
-               .file = options.model,
-               .found = what,
-               .expected = "a Python with llama-cpp-python, or a llama-bench binary",
-               .hint =
-                   "pip install llama-cpp-python and pass --python; or pass --llama-bench PATH. On a machine with AMX "
-                   "build it with GGML_NATIVE=OFF"};
+  return Error{
+      .message = "llama.cpp cannot be run beside nibble: " + what,
+      .file = options.model,
+      .found = what,
+      .expected = "a Python with llama-cpp-python, or a llama-bench binary",
+      .hint =
+          "pip install llama-cpp-python and name its Python ({python}); or name a llama-bench ({llama-bench}); on a "
+          "machine with AMX it must be built with GGML_NATIVE=OFF"};
 }
 
 std::string string_at(const Json& json, const char* key) {

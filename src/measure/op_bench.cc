@@ -332,7 +332,7 @@ Result<OpShape> parse_shape(const std::string& text) {
 
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress) {
   if (options.tokens.empty() || *std::ranges::min_element(options.tokens) < 1) {
-    return Error{.message = "a linear layer has at least one token", .expected = "-m 1 or more"};
+    return Error{.message = "a linear layer has at least one token", .expected = "1 or more"};
   }
   return OpBench(options, progress).run();
 }

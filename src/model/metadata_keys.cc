@@ -92,7 +92,7 @@ Error unknown(const std::string& name, const std::string& found, const Architect
                .expected = fmt::format("keys of {} that nibble uses or knows to be without effect", family.name),
                .hint =
                    "a newer nibble may know it; if it has no effect on answers, make a file without it: "
-                   "gguf-new-metadata --remove-metadata KEY IN.gguf OUT.gguf (Python package gguf)"};
+                   "'gguf-new-metadata --remove-metadata KEY IN.gguf OUT.gguf' of the Python package gguf"};
 }
 
 }  // namespace

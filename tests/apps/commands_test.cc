@@ -95,6 +95,35 @@ TEST(Commands, NonFiniteValuesNameTheFile) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("not finite"), HasSubstr("file:     " + model)));
 }
 
+// A hint names flags of the command that was called, and of no other.
+TEST(Commands, HintsNameTheFlagsOfTheCommandAtHand) {
+  const std::string text = test_folder() + "/text.txt";
+  std::ofstream(text) << "the the the";
+  const std::string model = tiny();
+  EXPECT_THAT(run_nibble({"run", model, "-p", "the", "--ctx", "600"}).err, HasSubstr("hint:     pass a smaller --ctx"));
+  EXPECT_THAT(run_nibble({"ppl", model, "-f", text, "--window", "600"}).err,
+              AllOf(HasSubstr("pass a smaller --window"), Not(HasSubstr("--ctx"))));
+  EXPECT_THAT(run_nibble({"bench", "prefill", model, "-n", "600"}).err,
+              AllOf(HasSubstr("600"), Not(HasSubstr("--ctx"))));
+  const std::string kquant =
+      write_tiny_model({.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant}, "kquant.gguf");
+  EXPECT_THAT(run_nibble({"run", kquant, "-p", "the", "--contract", "nc1"}).err, HasSubstr("use --contract nk1"));
+  EXPECT_THAT(run_nibble({"compare", kquant, kquant, "--a", "contract=nc1", "-f", text}).err,
+              AllOf(HasSubstr("use contract=nk1 in --a or --b"), Not(HasSubstr("--contract"))));
+  EXPECT_THAT(run_nibble({"run", kquant, "-p", "the", "--lane", "nvfp4"}).err, HasSubstr("leave --lane out"));
+  // The contract and the lane of a replay are the receipt's.
+  const std::string receipt = test_folder() + "/receipt.json";
+  ASSERT_EQ(run_nibble({"run", kquant, "-p", "the", "-n", "1", "--receipt", receipt}).status, 0);
+  for (const std::string change : {"s/\"nk1\"/\"nc1\"/", "s/\"nk1\"/\"w4a4\"/", "s/\"kquant\"/\"nvfp4\"/"}) {
+    const std::string changed = receipt + ".changed";
+    run_shell("sed '" + change + "' " + quoted(receipt) + " >" + quoted(changed));
+    const Outcome replay = run_nibble({"replay", changed, "--model", kquant});
+    EXPECT_EQ(replay.status, 1) << change;
+    EXPECT_THAT(replay.err, AllOf(Not(HasSubstr("--contract")), Not(HasSubstr("--lane")), Not(HasSubstr("{"))))
+        << change;
+  }
+}
+
 // A shell starts a job with SIGINT ignored; a person's terminal does not.
 std::string started_by_a_person() {
   return "env --default-signal=INT " + nibble_program();

@@ -65,8 +65,8 @@ TEST(Usage, FlagsOfMachineAndSessionToo) {
   expect_refused(kRun, "--ctx", "99999999999", "a whole number from 0");
   expect_refused(kRun, "--chunk", "0", "a whole number from 1");
   expect_refused({"replay", "no/such/receipt.json", "--model", kNoModel}, "--isa", "altivec", "one of: auto, ");
-  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, q8_0, nvfp4");
-  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, q8_0, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, keep, q8_0, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, keep, q8_0, nvfp4");
   expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--recipe", "min", "one of: max, ");
 }
 

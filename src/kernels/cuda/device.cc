@@ -84,7 +84,7 @@ Result<Device> find_device() {
 Error cuda_error(const std::string& call, const std::string& what, cudaError_t status) {
   return Error{.message = fmt::format("{} failed on {}: {}", call, current_device(), cudaGetErrorString(status)),
                .found = fmt::format("{} ({})", cudaGetErrorName(status), what),
-               .hint = "'nibble doctor' says what this machine has; --backend cpu gives the same answer"};
+               .hint = "'nibble doctor' says what this machine has; {backend=cpu} gives the same answer"};
 }
 
 void must(cudaError_t status, const char* call, const std::string& what) {

@@ -4,7 +4,7 @@
 namespace nibble::kernels {
 
 std::string why_no_cuda() {
-  return "this binary was built without CUDA (cmake --preset cuda builds it, where nvcc is)";
+  return "this binary was built without CUDA ('cmake --preset cuda' builds it, where nvcc is)";
 }
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions&) {

@@ -11,7 +11,7 @@ inline Error not_built(const std::string& name, const std::string& reason) {
   return Error{.message = "the " + name + " backend is not built into this binary: " + reason,
                .found = name,
                .expected = "cpu",
-               .hint = "--backend cpu gives the same answer"};
+               .hint = "{backend=cpu} gives the same answer"};
 }
 
 }  // namespace nibble::kernels
