@@ -1,7 +1,10 @@
 #include "kernels/seam_canary.h"
 
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,10 +15,16 @@ namespace nibble::kernels {
 namespace {
 
 constexpr int kHeads = 2, kKvHeads = 1, kHeadDim = 80;
-constexpr int kDim = kHeads * kHeadDim, kKvDim = kKvHeads * kHeadDim, kFf = 208, kVocab = 24;
+constexpr int kDim = kHeads * kHeadDim, kKvDim = kKvHeads * kHeadDim, kVocab = 24;
 constexpr int kPrompt = 130, kDecoded = 3;  // the second and third single token may be replays of the first
 constexpr int kWindow = 100;                // starts inside of a split
 constexpr float kEps = 1e-5F;
+constexpr float kInputScaleInv = 12.5F;  // of w4a4
+
+// Beyond a super-block where activations have any.
+int ff_of(ActivationFormat format) {
+  return format == ActivationFormat::kA11 ? 208 : 304;
+}
 
 // Weights of every type, with the bytes that they refer to.
 class CanaryWeights {
@@ -27,7 +36,8 @@ class CanaryWeights {
     const auto scales = bytes(static_cast<std::size_t>(n_out) * n_in / 16);
     for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(values_.bits() >> 24);
     for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(40 + (values_.bits() >> 27));
-    return {"canary", static_cast<std::uint64_t>(n_out), static_cast<std::uint64_t>(n_in), codes, scales, 0.02F, {}};
+    return {"canary",      static_cast<std::uint64_t>(n_out), static_cast<std::uint64_t>(n_in), codes, scales, 0.02F,
+            kInputScaleInv};
   }
   TensorView rows(DType dtype, int n_out, int n_in) {
     const auto n = static_cast<std::size_t>(n_out) * n_in;
@@ -57,6 +67,7 @@ class CanaryWeights {
 
 // One layer, its head and its scratch.
 struct Canary {
+  int n_ff = 0;
   std::unique_ptr<Embedding> embedding;
   std::unique_ptr<Linear> q, k, v, o, gate, up, down, head;
   std::unique_ptr<Buffer> norm, bias;
@@ -74,9 +85,9 @@ Status make_weights(Backend& backend, CanaryWeights& weights, Canary& c) {
   NIBBLE_ASSIGN(c.k, backend.make_linear(weights.rows(DType::kQ8_0, kKvDim, kDim)));
   NIBBLE_ASSIGN(c.v, backend.make_linear(weights.rows(DType::kF32, kKvDim, kDim)));
   NIBBLE_ASSIGN(c.o, backend.make_linear(weights.nvfp4(kDim, kDim)));
-  NIBBLE_ASSIGN(c.gate, backend.make_linear(weights.nvfp4(kFf, kDim)));
-  NIBBLE_ASSIGN(c.up, backend.make_linear(weights.rows(DType::kBF16, kFf, kDim)));
-  NIBBLE_ASSIGN(c.down, backend.make_linear(weights.nvfp4(kDim, kFf)));
+  NIBBLE_ASSIGN(c.gate, backend.make_linear(weights.nvfp4(c.n_ff, kDim)));
+  NIBBLE_ASSIGN(c.up, backend.make_linear(weights.rows(DType::kBF16, c.n_ff, kDim)));
+  NIBBLE_ASSIGN(c.down, backend.make_linear(weights.nvfp4(kDim, c.n_ff)));
   return ok_status();
 }
 
@@ -94,12 +105,12 @@ void make_scratch(Backend& backend, CanaryValues& values, Canary& c) {
   c.values = rows(kKvDim);
   c.attended = rows(kDim);
   c.projected = rows(kDim);
-  c.gated = rows(kFf);
-  c.raised = rows(kFf);
+  c.gated = rows(c.n_ff);
+  c.raised = rows(c.n_ff);
   c.logits = backend.make_buffer(kVocab);
   c.from_model = backend.make_linear_input(kPrompt, kDim);
   c.from_attention = backend.make_linear_input(kPrompt, kDim);
-  c.from_ff = backend.make_linear_input(kPrompt, kFf);
+  c.from_ff = backend.make_linear_input(kPrompt, c.n_ff);
 }
 
 void forward(Backend& b, Canary& c, bool all_abilities, int first, int n_rows) {
@@ -134,9 +145,9 @@ void forward(Backend& b, Canary& c, bool all_abilities, int first, int n_rows) {
   const LinearCall gates[] = {{c.gate.get(), nullptr, c.gated->data()}, {c.up.get(), nullptr, c.raised->data()}};
   b.linears(*c.from_model, gates);
   if (all_abilities) {
-    b.gelu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+    b.gelu_mul_input(c.gated->data(), c.raised->data(), n_rows, c.n_ff, c.gated->data(), *c.from_ff);
   } else {
-    b.silu_mul_input(c.gated->data(), c.raised->data(), n_rows, kFf, c.gated->data(), *c.from_ff);
+    b.silu_mul_input(c.gated->data(), c.raised->data(), n_rows, c.n_ff, c.gated->data(), *c.from_ff);
   }
   b.linear(*c.from_ff, *c.down, nullptr, c.projected->data());
   b.add_rows(c.residual->data(), c.projected->data(), last, kDim, c.normed->data());
@@ -145,10 +156,12 @@ void forward(Backend& b, Canary& c, bool all_abilities, int first, int n_rows) {
   b.end_step();
 }
 
-Result<std::uint64_t> digest_of(Backend& backend, bool all_abilities) {
+Result<std::uint64_t> digest_of(Backend& backend, ActivationFormat format, bool all_abilities) {
+  NIBBLE_TRY(backend.use_activations(format));
   CanaryValues values;
   CanaryWeights weights(values);
   Canary canary;
+  canary.n_ff = ff_of(format);
   NIBBLE_TRY(make_weights(backend, weights, canary));
   make_scratch(backend, values, canary);
   CanaryDigest digest;
@@ -160,7 +173,7 @@ Result<std::uint64_t> digest_of(Backend& backend, bool all_abilities) {
   const auto add_all = [&](int n_rows) {
     add(*canary.residual, n_rows * kDim);
     add(*canary.attended, n_rows * kDim);
-    add(*canary.gated, n_rows * kFf);
+    add(*canary.gated, n_rows * canary.n_ff);
     add(*canary.projected, n_rows * kDim);
     add(*canary.logits, kVocab);
   };
@@ -173,17 +186,52 @@ Result<std::uint64_t> digest_of(Backend& backend, bool all_abilities) {
   return digest.value();
 }
 
+constexpr ActivationFormat kFormats[] = {ActivationFormat::kA11, ActivationFormat::kA16Q8, ActivationFormat::kW4A4};
+
+bool has_every_ability(const Backend& backend) {
+  return backend.has(Ability::kScale) && backend.has(Ability::kGeluGate) && backend.has(Ability::kWindow);
+}
+
+Status check(const std::string& what, const Result<std::uint64_t>& digest, std::uint64_t expected) {
+  if (!digest.ok()) return digest.error();
+  if (*digest == expected) return ok_status();
+  const auto hex = [](std::uint64_t d) {
+    std::array<char, 20> text = {};
+    std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(d));
+    return std::string(text.data());
+  };
+  return Error{.message = "results of a small computation differ (" + what + ")",
+               .found = hex(*digest),
+               .expected = hex(expected)};
+}
+
 }  // namespace
 
-const std::uint64_t kSeamCanaryDigest = 0xfb65e59800f46788;
 const std::uint64_t kSeamCanaryAbilitiesDigest = 0x9d34c5897a69a34d;
 
-Result<std::uint64_t> seam_canary_digest(Backend& backend) {
-  return digest_of(backend, false);
+std::uint64_t seam_canary_expected(ActivationFormat format) {
+  if (format == ActivationFormat::kA11) return 0xfb65e59800f46788;
+  return format == ActivationFormat::kA16Q8 ? 0x8e8b78ac25a0b406 : 0x8ad0dcc4bfe15345;
+}
+
+Result<std::uint64_t> seam_canary_digest(Backend& backend, ActivationFormat format) {
+  return digest_of(backend, format, false);
 }
 
 Result<std::uint64_t> seam_canary_abilities_digest(Backend& backend) {
-  return digest_of(backend, true);
+  return digest_of(backend, ActivationFormat::kA11, true);
+}
+
+Status check_seam_canary(Backend& backend) {
+  for (const ActivationFormat format : kFormats) {
+    if (!backend.use_activations(format).ok()) continue;
+    NIBBLE_TRY(check(std::string(activation_format_name(format)), seam_canary_digest(backend, format),
+                     seam_canary_expected(format)));
+  }
+  if (has_every_ability(backend)) {
+    NIBBLE_TRY(check("every ability", seam_canary_abilities_digest(backend), kSeamCanaryAbilitiesDigest));
+  }
+  return backend.use_activations(ActivationFormat::kA11);
 }
 
 }  // namespace nibble::kernels

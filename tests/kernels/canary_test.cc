@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/detect.h"
@@ -25,7 +26,8 @@ TEST(Canary, EveryInstructionSetSingsTheSame) {
     const cpu::CanaryDigests digests = cpu::canary_digests(table);
     EXPECT_EQ(digests, cpu::kCanaryDigests)
         << isa << std::hex << ": {0x" << digests.elementary << ", 0x" << digests.linear << ", 0x" << digests.quant
-        << ", 0x" << digests.attention << ", 0x" << digests.abilities << "}";
+        << ", 0x" << digests.attention << ", 0x" << digests.abilities << ", 0x" << digests.a16q8 << ", 0x"
+        << digests.w4a4 << "}";
     EXPECT_TRUE(cpu::run_canary(table).ok());
   }
 }
@@ -39,7 +41,7 @@ TEST(Canary, RefusesAKernelThatRoundsDifferently) {
   };
   const Status status = cpu::run_canary(table);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.error().message, HasSubstr("cannot keep contracts nc1 and nk1"));
+  EXPECT_THAT(status.error().message, HasSubstr("cannot keep the contracts here"));
 }
 
 TEST(Canary, RefusesAKernelOfTheOtherLaneAsWell) {
@@ -49,6 +51,41 @@ TEST(Canary, RefusesAKernelOfTheOtherLaneAsWell) {
     job.out[0] = job.out[0] * (1.0F + 0x1p-22F);
   };
   EXPECT_FALSE(cpu::run_canary(table).ok());
+}
+
+// Each is the only piece of its contract that is off.
+TEST(Canary, RefusesAKernelOfEveryContract) {
+  const auto refuses = [](auto change) {
+    cpu::KernelTable table = scalar_table();
+    change(table);
+    return !cpu::run_canary(table).ok();
+  };
+  EXPECT_FALSE(refuses([](cpu::KernelTable&) {}));
+  EXPECT_TRUE(refuses([](cpu::KernelTable& table) {
+    table.linear_nvfp4_a16q8 = [](const cpu::Nvfp4Weights& w, const cpu::Activations& in, const cpu::LinearJob& job) {
+      scalar_table().linear_nvfp4_a16q8(w, in, job);
+      if (in.n_rows > 1) job.out[job.row_end - 1] = job.out[job.row_end - 1] * (1.0F + 0x1p-11F);
+    };
+  }));
+  EXPECT_TRUE(refuses([](cpu::KernelTable& table) {
+    table.quantize_a16q8 = [](const float* x, int n_in, std::size_t stride, std::int16_t* q, cpu::PlaneBlock* planes,
+                              float* d) {
+      std::vector<float> other(x, x + n_in);
+      other[7] = other[7] + 0.125F;
+      return scalar_table().quantize_a16q8(other.data(), n_in, stride, q, planes, d);
+    };
+  }));
+  EXPECT_TRUE(refuses([](cpu::KernelTable& table) {
+    table.linear_w4a4 = [](const cpu::Nvfp4Weights& w, const cpu::Activations& in, const cpu::LinearJob& job) {
+      scalar_table().linear_w4a4(w, in, job);
+      job.out[0] = job.out[0] * (1.0F + 0x1p-11F);
+    };
+  }));
+  EXPECT_TRUE(refuses([](cpu::KernelTable& table) {
+    table.quantize_w4a4 = [](const float* x, int n_in, float input_scale_inv, std::size_t stride, std::int16_t* q) {
+      scalar_table().quantize_w4a4(x, n_in, input_scale_inv * 1.5F, stride, q);
+    };
+  }));
 }
 
 TEST(Canary, RefusesContraction) {

@@ -33,16 +33,30 @@ std::uint64_t elementary_digest(const KernelTable& table) {
   return digest.value();
 }
 
+// The integers of one row of x in the format, as NVFP4 weights meet them.
+void quantize_row(const KernelTable& table, ActivationFormat format, const CpuLinear& linear, const float* x,
+                  int n_rows, int row, std::int16_t* q, PlaneBlock* planes, float* d) {
+  const std::size_t stride = std::size_t{64} * n_rows;
+  if (format == ActivationFormat::kW4A4) {
+    const float input_scale_inv = std::get<Nvfp4Linear>(linear.form).weights.input_scale_inv;
+    table.quantize_w4a4(x, linear.n_in, input_scale_inv, 2 * stride, q + 128 * row);
+  } else if (format == ActivationFormat::kA16Q8) {
+    table.quantize_a16q8(x, linear.n_in, stride, q + 64 * row, planes + row, d + row);
+  } else {
+    table.quantize_a11(x, linear.n_in, stride, q + 64 * row, planes + row, d + row);
+  }
+}
+
 void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, CanaryDigest& digest,
-                CanaryValues& values) {
+                CanaryValues& values, ActivationFormat format = ActivationFormat::kA11) {
   const std::size_t n_blocks = (linear.n_in + 63) / 64;
-  std::vector<std::int16_t> q(n_blocks * n_rows * 64);
+  std::vector<std::int16_t> q(n_blocks * n_rows * 64 * (format == ActivationFormat::kW4A4 ? 2 : 1));
   std::vector<PlaneBlock> planes(n_blocks * n_rows);
   std::vector<std::int16_t> sums(n_blocks * n_rows * kSumsPerBlock);
   std::vector<float> d(n_blocks * n_rows), x = values.floats(static_cast<std::size_t>(n_rows) * linear.n_in);
   for (int i = 0; i < n_rows; ++i) {
-    table.quantize_a11(x.data() + static_cast<std::size_t>(i) * linear.n_in, linear.n_in, 64 * n_rows,
-                       q.data() + 64 * i, planes.data() + i, d.data() + i);
+    quantize_row(table, format, linear, x.data() + static_cast<std::size_t>(i) * linear.n_in, n_rows, i, q.data(),
+                 planes.data(), d.data());
     table.sum_groups(q.data() + 64 * i, static_cast<int>(n_blocks), 64 * n_rows, sums.data() + kSumsPerBlock * i);
   }
   const Activations in{q.data(), planes.data(), d.data(),    sums.data(),
@@ -51,7 +65,12 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, C
   AlignedBuffer<float> scratch(
       std::max(linear_scratch_floats(n_rows, linear.n_in / 64 + 1), table.tile_scratch_floats));
   const LinearJob job{nullptr, out.data(), scratch.data(), 0, linear.n_out};
-  if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) table.linear_nvfp4(nvfp4->weights, in, job);
+  if (const auto* nvfp4 = std::get_if<Nvfp4Linear>(&linear.form)) {
+    const auto run = format == ActivationFormat::kW4A4    ? table.linear_w4a4
+                     : format == ActivationFormat::kA16Q8 ? table.linear_nvfp4_a16q8
+                                                          : table.linear_nvfp4;
+    run(nvfp4->weights, in, job);
+  }
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);
   if (const auto* q8 = std::get_if<Q8Linear>(&linear.form)) table.linear_q8_0(q8->weights, in, job);
   if (const auto* quant = std::get_if<QuantLinear>(&linear.form))
@@ -78,6 +97,24 @@ std::uint64_t linear_digest(const KernelTable& table) {
   for (const int n_rows : {1, 3, kMaxGemvTokens + 1}) {
     run_linear(table, static_cast<const CpuLinear&>(**nvfp4), n_rows, digest, values);
     run_linear(table, static_cast<const CpuLinear&>(**rows16), n_rows, digest, values);
+  }
+  return digest.value();
+}
+
+// NVFP4 weights as nc1-f16 and w4a4 have them: a super-block and a tail, for few tokens and for several.
+std::uint64_t lane_digest(const KernelTable& table, ActivationFormat format) {
+  constexpr int kOut = 17, kIn = 304;
+  CanaryValues values;
+  std::vector<std::uint8_t> codes(kOut * kIn / 2), scales(kOut * kIn / 16);
+  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(values.bits() >> 24);
+  for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(40 + (values.bits() >> 26));
+  ThreadPool pool(1);
+  PageArena arena;
+  const auto linear =
+      make_cpu_linear(Nvfp4View{"canary", kOut, kIn, codes, scales, 0.75F, 12.5F}, table, pool, arena, format);
+  CanaryDigest digest;
+  for (const int n_rows : {1, 3, kMaxGemvTokens + 1}) {
+    run_linear(table, static_cast<const CpuLinear&>(**linear), n_rows, digest, values, format);
   }
   return digest.value();
 }
@@ -156,7 +193,7 @@ std::uint64_t abilities_digest(const KernelTable& table) {
 
 Error refusal(const KernelTable& table, const std::string& what, const std::string& found, const std::string& expected,
               const std::string& hint) {
-  return Error{.message = std::string("the ") + table.isa + " kernels cannot keep contracts nc1 and nk1 here: " + what,
+  return Error{.message = std::string("the ") + table.isa + " kernels cannot keep the contracts here: " + what,
                .found = found,
                .expected = expected,
                .hint = hint};
@@ -165,11 +202,16 @@ Error refusal(const KernelTable& table, const std::string& what, const std::stri
 }  // namespace
 
 const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x84b787dc20ae14b3, 0x748564bbf7267186, 0x3eedad80a40749a8,
-                                      0x8c7967c2d352e6aa};
+                                      0x8c7967c2d352e6aa, 0x8d864437adf9bf7f, 0xf22002a66f7a1f7f};
 
 CanaryDigests canary_digests(const KernelTable& table) {
-  return {elementary_digest(table), linear_digest(table), quant_digest(table), attention_digest(table, kPrefixes),
-          abilities_digest(table)};
+  return {elementary_digest(table),
+          linear_digest(table),
+          quant_digest(table),
+          attention_digest(table, kPrefixes),
+          abilities_digest(table),
+          lane_digest(table, ActivationFormat::kA16Q8),
+          lane_digest(table, ActivationFormat::kW4A4)};
 }
 
 Status run_canary(const KernelTable& table) {
@@ -194,16 +236,17 @@ Status run_canary(const KernelTable& table) {
   }
   const CanaryDigests found = canary_digests(table);
   const auto hex = [](const CanaryDigests& d) {
-    std::array<char, 96> text = {};
-    std::snprintf(text.data(), text.size(), "%016llx %016llx %016llx %016llx %016llx",
-                  static_cast<unsigned long long>(d.elementary), static_cast<unsigned long long>(d.linear),
-                  static_cast<unsigned long long>(d.quant), static_cast<unsigned long long>(d.attention),
-                  static_cast<unsigned long long>(d.abilities));
-    return std::string(text.data());
+    std::string text;
+    for (const std::uint64_t digest : {d.elementary, d.linear, d.quant, d.attention, d.abilities, d.a16q8, d.w4a4}) {
+      std::array<char, 20> word = {};
+      std::snprintf(word.data(), word.size(), "%016llx", static_cast<unsigned long long>(digest));
+      text += (text.empty() ? "" : " ") + std::string(word.data());
+    }
+    return text;
   };
   if (found != kCanaryDigests) {
     return refusal(table, "results of a small computation differ", hex(found), hex(kCanaryDigests),
-                   "report it with the output of 'nibble doctor'; --isa scalar may work meanwhile");
+                   "report it with the output of 'nibble doctor'; {isa=scalar} may work meanwhile");
   }
   return ok_status();
 }

@@ -19,6 +19,8 @@ struct CanaryDigests {
   std::uint64_t quant;       // nk1: every block-quantized type of GGUF, one and three tokens
   std::uint64_t attention;   // 130 keys: two splits
   std::uint64_t abilities;   // gelu, scale, attention with a window
+  std::uint64_t a16q8;       // nc1-f16: NVFP4 rows, one, three and five tokens
+  std::uint64_t w4a4;        // the same under its own contract
   bool operator==(const CanaryDigests&) const = default;
 };
 CanaryDigests canary_digests(const KernelTable& table);

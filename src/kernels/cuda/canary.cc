@@ -15,7 +15,7 @@ Error refusal(const Device& device, const std::string& what, std::string found, 
       .message = fmt::format("the cuda kernels cannot keep contract nc1 on {}: {}", device.description(), what),
       .found = std::move(found),
       .expected = std::move(expected),
-      .hint = "report it with the output of 'nibble doctor'; --backend cpu works meanwhile"};
+      .hint = "report it with the output of 'nibble doctor'; {backend=cpu} works meanwhile"};
 }
 
 }  // namespace
@@ -36,10 +36,9 @@ Status check_tensor_cores(const Device& device, const Stream& stream) {
 }
 
 Status check_digest(const Device& device, Backend& backend) {
-  NIBBLE_ASSIGN(const std::uint64_t found, seam_canary_digest(backend));
-  if (found == kSeamCanaryDigest) return ok_status();
-  return refusal(device, "results of a small computation differ", fmt::format("{:016x}", found),
-                 fmt::format("{:016x}", kSeamCanaryDigest));
+  const Status status = check_seam_canary(backend);
+  if (status.ok()) return ok_status();
+  return refusal(device, status.error().message, status.error().found, status.error().expected);
 }
 
 }  // namespace nibble::kernels::cuda
