@@ -51,10 +51,19 @@ Result<int> report(const ReportFlags& flags) {
     NIBBLE_ASSIGN(Checkpoint opened, Checkpoint::open(flags.source, &pool));
     source = std::make_unique<Checkpoint>(std::move(opened));
   }
+  if (source != nullptr && quantized.nvfp4_weights().empty()) {
+    return Error{.message = "there is no error to measure: no tensor of the file is NVFP4",
+                 .file = flags.model,
+                 .found = "--source " + flags.source,
+                 .expected = "an NVFP4 file, such as 'nibble quantize' makes",
+                 .hint = "without --source the page shows types, sizes and bits a weight of any file"};
+  }
   NIBBLE_ASSIGN(const auto quality, read_receipt(flags.quality));
   NIBBLE_ASSIGN(const auto speed, read_receipt(flags.speed));
   NIBBLE_ASSIGN(const auto tensors, measure::tensor_errors(source.get(), quantized, pool));
+  const std::vector<measure::TensorGroup> contents = measure::tensor_groups(quantized.file());
   const measure::ReportParts parts = {.title = flags.model.substr(flags.model.rfind('/') + 1),
+                                      .contents = contents,
                                       .tensors = tensors,
                                       .has_source = source != nullptr,
                                       .quality = quality.get(),
@@ -62,7 +71,8 @@ Result<int> report(const ReportFlags& flags) {
   if (!flags.output.empty()) {
     NIBBLE_ASSIGN(const std::string page, measure::render_report(parts));
     NIBBLE_TRY(measure::write_text(page, flags.output));
-    say("{}: {} NVFP4 tensors, {}\n", flags.output, tensors.size(), human_bytes(page.size()));
+    say("{}: {} NVFP4 tensors{}, {}\n", flags.output, tensors.size(),
+        tensors.empty() ? ", so types and sizes only" : "", human_bytes(page.size()));
   }
   return flags.svg.empty() ? 0 : write_pictures(parts, flags.svg);
 }
@@ -72,20 +82,19 @@ Result<int> report(const ReportFlags& flags) {
 Command add_report(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "Pictures about a model file: one HTML page");
   auto flags = std::make_shared<ReportFlags>();
-  command->add_option("MODEL", flags->model, "An NVFP4 .gguf file")->required();
+  command->add_option("MODEL", flags->model, "A .gguf file; NVFP4 for codes, scales and errors")->required();
   command->add_option("--source", flags->source, "The .gguf it was made of: error by layer and tensor");
   command->add_option("--quality", flags->quality, "A receipt of nibble compare");
   command->add_option("--speed", flags->speed, "A receipt of nibble bench op");
   command->add_option("-o,--output", flags->output, "The page (.html)");
   command->add_option("--svg", flags->svg, "Each picture as a file of its own, PREFIX_NAME.svg")->type_name("PREFIX");
-  return [flags, command] {
+  return [flags, command]() -> Result<int> {
     if (flags->output.empty() && flags->svg.empty()) {
       return wrong_usage(*command, {.message = "nibble report needs a place for its pictures",
                                     .found = "neither --output nor --svg",
                                     .expected = "-o PAGE.html, --svg PREFIX, or both"});
     }
-    const Result<int> status = report(*flags);
-    return status.ok() ? *status : fail(status.error());
+    return report(*flags);
   };
 }
 

@@ -93,6 +93,37 @@ std::string scale_bars(std::span<const TensorError> tensors) {
   return bar_chart(bars);
 }
 
+std::string bits_bars(std::span<const TensorGroup> groups) {
+  std::vector<Bar> bars;
+  bars.reserve(groups.size());
+  for (const TensorGroup& g : groups) {
+    bars.push_back(
+        {.label = fmt::format("{} {}", g.kind, dtype_name(g.dtype)),
+         .value = g.bits_per_weight(),
+         .text = fmt::format("{:.2f} bits, {:.1f} MB", g.bits_per_weight(), static_cast<double>(g.bytes) * 1e-6)});
+  }
+  return bar_chart(bars);
+}
+
+std::string contents_table(std::span<const TensorGroup> groups) {
+  std::string html =
+      "<table><tr><th>kind</th><th>type</th><th>tensors</th><th>weights</th><th>MB</th><th>bits a weight</th></tr>\n";
+  const auto row = [&html](const std::string& kind, std::string_view type, const TensorGroup& g) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td><td>{:.2f}</td></tr>\n",
+                        escape_html(kind), type, g.n_tensors, g.n_weights, static_cast<double>(g.bytes) * 1e-6,
+                        g.bits_per_weight());
+  };
+  TensorGroup all;
+  for (const TensorGroup& g : groups) {
+    row(g.kind, dtype_name(g.dtype), g);
+    all.n_tensors += g.n_tensors;
+    all.n_weights += g.n_weights;
+    all.bytes += g.bytes;
+  }
+  row("all", "", all);
+  return html + "</table>\n";
+}
+
 std::string quality_table(const Json& quality) {
   std::string html =
       "<table><tr><th>class</th><th>positions</th><th>perplexity a</th><th>perplexity b</th><th>mean KL</th><th>99 % "
@@ -149,16 +180,22 @@ Status check_kind(const Json* receipt, const char* what) {
 
 std::vector<Picture> pictures_of(const ReportParts& parts) {
   std::vector<Picture> pictures;
+  if (!parts.contents.empty()) {
+    pictures.push_back(
+        {"bits", "Bits a weight", "By kind of tensor and type, scales included.", bits_bars(parts.contents)});
+  }
   if (parts.has_source) {
     pictures.push_back({"error", "Error by layer and tensor",
                         "Root mean square of (NVFP4 - source) over that of the source" + error_range(parts.tensors) +
                             ": the stronger the colour, the larger. Columns are layers.",
                         error_map(parts.tensors)});
   }
-  pictures.push_back({"codes", "Codes", "How often each of the sixteen values is used, over all NVFP4 tensors.",
-                      code_bars(parts.tensors)});
-  pictures.push_back(
-      {"scales", "Scales", "Groups of 16 by the power of two of their scale.", scale_bars(parts.tensors)});
+  if (!parts.tensors.empty()) {
+    pictures.push_back({"codes", "Codes", "How often each of the sixteen values is used, over all NVFP4 tensors.",
+                        code_bars(parts.tensors)});
+    pictures.push_back(
+        {"scales", "Scales", "Groups of 16 by the power of two of their scale.", scale_bars(parts.tensors)});
+  }
   if (parts.quality != nullptr) {
     pictures.push_back(
         {"kl", "KL by position in the window",
@@ -202,6 +239,12 @@ Result<std::string> render_report(const ReportParts& parts) {
   std::string body = fmt::format("<h1>{}</h1>\n<p>nibble {} ({}), {}</p>\n", escape_html(parts.title),
                                  program["version"].get<std::string>(), program["commit"].get<std::string>(),
                                  escape_html(machine["cpu"].get<std::string>()));
+  if (!parts.contents.empty()) body += "<h2>What the file holds</h2>\n" + contents_table(parts.contents);
+  if (parts.tensors.empty()) {
+    body +=
+        "<p>No tensor of this file is NVFP4. Codes, scales and errors are shown of what <code>nibble quantize</code> "
+        "makes.</p>\n";
+  }
   if (parts.quality != nullptr) {
     try {
       body += "<h2>Quality</h2>\n<p>Texts as classes; a is the reference, KL in nats a token.</p>\n" +

@@ -6,19 +6,21 @@
 #include <vector>
 
 #include "measure/facts.h"
+#include "measure/file_contents.h"
 #include "measure/tensor_error.h"
 
 namespace nibble::measure {
 
 struct ReportParts {
-  std::string title;                          // the model file's name
-  std::span<const TensorError> tensors = {};  // error by layer and kind, codes, scales
-  bool has_source = false;                    // the tensors' errors were measured
-  const Json* quality = nullptr;              // a receipt of `nibble compare`
-  const Json* speed = nullptr;                // a receipt of `nibble bench op`
+  std::string title;                           // the model file's name
+  std::span<const TensorGroup> contents = {};  // of any file: types, sizes, bits per weight
+  std::span<const TensorError> tensors = {};   // of its NVFP4 weights: error by layer and kind, codes, scales
+  bool has_source = false;                     // the tensors' errors were measured
+  const Json* quality = nullptr;               // a receipt of `nibble compare`
+  const Json* speed = nullptr;                 // a receipt of `nibble bench op`
 };
 struct Picture {
-  std::string name;  // "error", "codes", "scales", "kl", "speed": of a file
+  std::string name;  // "bits", "error", "codes", "scales", "kl", "speed": of a file
   std::string title;
   std::string about;
   std::string svg;  // colours come from the page

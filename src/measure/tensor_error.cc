@@ -2,24 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "io/dequantize.h"
+#include "measure/file_contents.h"
 
 namespace nibble::measure {
 namespace {
-
-// "blk.12.attn_q.weight": layer 12, kind attn_q.
-void split_name(TensorError& tensor) {
-  std::string_view rest = tensor.name;
-  if (rest.ends_with(".weight")) rest.remove_suffix(7);
-  if (rest.starts_with("blk.")) {
-    const auto end = std::from_chars(rest.data() + 4, rest.data() + rest.size(), tensor.layer);
-    if (end.ec == std::errc()) rest.remove_prefix(static_cast<std::size_t>(end.ptr - rest.data()) + 1);
-  }
-  tensor.kind = rest;
-}
 
 struct RowError {
   double signal = 0, noise = 0;
@@ -66,7 +55,9 @@ Result<std::vector<TensorError>> tensor_errors(const Checkpoint* source, const C
   for (const Nvfp4View& weight : weights) {
     TensorError& tensor = errors.emplace_back();
     tensor.name = weight.name;
-    split_name(tensor);
+    const TensorPlace place = place_of(weight.name);
+    tensor.kind = place.kind;
+    tensor.layer = place.layer;
     tensor.stats = nvfp4_stats(weight);
     if (source != nullptr) {
       NIBBLE_ASSIGN(tensor.relative_rms, relative_rms(*source, weight, pool));

@@ -67,6 +67,46 @@ TEST(Report, HoldsAPictureForEachPart) {
   EXPECT_EQ(page->find("http"), std::string::npos);  // nothing from elsewhere
 }
 
+// A file of the other lane has a page as well: what there is to show of it.
+TEST(Report, ShowsWhatAFileWithoutNvfp4Holds) {
+  const auto checkpoint = Checkpoint::open(
+      write_tiny_model({.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant}, "report.gguf"));
+  ASSERT_TRUE(checkpoint.ok());
+  const std::vector<TensorGroup> groups = tensor_groups(checkpoint->file());
+  std::uint64_t n_tensors = 0, n_bytes = 0;
+  for (const TensorGroup& group : groups) {
+    n_tensors += group.n_tensors;
+    n_bytes += group.bytes;
+  }
+  EXPECT_EQ(n_tensors, checkpoint->file().tensors().size());
+  std::uint64_t all_bytes = 0;
+  for (const TensorView& tensor : checkpoint->file().tensors()) all_bytes += tensor.bytes.size();
+  EXPECT_EQ(n_bytes, all_bytes);
+  EXPECT_EQ(groups[0].kind, "token_embd");
+  EXPECT_EQ(groups[0].dtype, DType::kQ4_0);
+  EXPECT_EQ(groups[0].bits_per_weight(), 4.5);
+  const auto page = render_report({.title = "k", .contents = groups});
+  ASSERT_TRUE(page.ok());
+  for (const char* part : {"What the file holds", "<td>token_embd</td><td>Q4_0</td>", "No tensor of this file is NVFP4",
+                           "Bits a weight", "4.50 bits"}) {
+    EXPECT_NE(page->find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page->find("How often each of the sixteen"), std::string::npos);
+  EXPECT_EQ(report_pictures({.title = "k", .contents = groups})->size(), 1u);
+}
+
+TEST(Report, CountsTheScalesOfNvfp4WeightsAsTheirs) {
+  const auto checkpoint = Checkpoint::open(write_tiny_model({}, "report.gguf"));
+  ASSERT_TRUE(checkpoint.ok());
+  for (const TensorGroup& group : tensor_groups(checkpoint->file())) {
+    EXPECT_EQ(group.kind.find("nvfp4"), std::string::npos);
+    if (group.dtype == DType::kNVFP4_E2M1) {
+      EXPECT_EQ(group.n_tensors, 2u);
+      EXPECT_NEAR(group.bits_per_weight(), 4.5, 0.02);  // and a tensor scale of 32 bits
+    }
+  }
+}
+
 TEST(Report, APictureAloneIsAnSvgWithItsOwnStyle) {
   const auto tensors = tiny_tensors();
   const auto pictures = report_pictures({.title = "m", .tensors = tensors});
