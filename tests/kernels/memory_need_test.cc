@@ -22,7 +22,7 @@ TEST(MemoryNeed, LeavesOutWhatIsNotWanted) {
   const Status refused = check_fits({.kv_cache = 2'000'000'000}, 1, 2, "a GPU");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().found, "2.00 GB of KV cache = 2.00 GB");
-  EXPECT_THAT(refused.error().hint, HasSubstr("--ctx"));
+  EXPECT_THAT(refused.error().hint, HasSubstr("{ctx}"));
 }
 
 }  // namespace
