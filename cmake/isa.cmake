@@ -6,7 +6,7 @@ macro(nibble_isa_flags)  # sets isas, flags_<isa>
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       list(APPEND isas avx2 avxvnni avx512 amx)
     elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      list(APPEND isas neon neondot)
+      list(APPEND isas neon neondot neoni8mm)
     endif()
   endif()
   # No errno and no floating-point traps: neither changes a value, and both keep gcc from vectorizing selects and sqrt.
@@ -23,7 +23,13 @@ macro(nibble_isa_flags)  # sets isas, flags_<isa>
   set(flags_avx512 ${common} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c)
   set(flags_amx ${flags_avx512})  # its tile operations are assembly
   set(flags_neon ${common})
-  set(flags_neondot ${common} -march=armv8.2-a+dotprod)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Scheduled before registers are given out (which gcc does on Arm, not on x86), more sums are alive than there are
+    # registers, and a third of what a record and one token take goes to and from the stack (docs/performance_cpu.md).
+    list(APPEND flags_neon -fno-schedule-insns)
+  endif()
+  set(flags_neondot ${flags_neon} -march=armv8.2-a+dotprod)
+  set(flags_neoni8mm ${flags_neon} -march=armv8.2-a+dotprod+i8mm)
 endmacro()
 
 function(nibble_isa_objects target)

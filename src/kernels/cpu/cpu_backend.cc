@@ -32,22 +32,23 @@ constexpr std::size_t kSplitSlots = 1024;  // splits of heads whose sums wait to
 // One format of a matrix of activations.
 struct Integers {
   Integers() = default;
-  Integers(int max_rows, int n_blocks)
+  Integers(int max_rows, int max_planes, int n_blocks)
       : q(static_cast<std::size_t>(max_rows) * n_blocks * format::nc1::kBlock),
-        planes(static_cast<std::size_t>(std::min(max_rows, kMaxGemvTokens)) * n_blocks),
+        planes(static_cast<std::size_t>(max_planes) * n_blocks),
         d(static_cast<std::size_t>(max_rows) * n_blocks) {}
   AlignedBuffer<std::int16_t> q;     // [n_blocks, n_rows, 64]: blocks of the current n_rows lie together
-  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], of few rows
+  AlignedBuffer<PlaneBlock> planes;  // [n_blocks, n_rows], up to max_planes rows
   AlignedBuffer<float> d;            // [n_blocks, n_rows]
 };
 
 struct CpuLinearInput final : LinearInput {
-  CpuLinearInput(int rows, int columns, ActivationFormat format)
+  CpuLinearInput(int rows, int columns, ActivationFormat format, bool takes_planes)
       : max_rows(rows),
+        max_planes(takes_planes ? rows : std::min(rows, kMaxGemvTokens)),
         n_blocks((columns + 63) / 64),
-        a11(max_rows, n_blocks),
+        a11(max_rows, max_planes, n_blocks),
         sums(static_cast<std::size_t>(max_rows) * n_blocks * kSumsPerBlock) {
-    if (format == ActivationFormat::kA16Q8) a16q8 = Integers(max_rows, n_blocks);
+    if (format == ActivationFormat::kA16Q8) a16q8 = Integers(max_rows, max_planes, n_blocks);
     n_in = columns;
   }
   Activations view(const Integers& of) const {
@@ -61,6 +62,7 @@ struct CpuLinearInput final : LinearInput {
             .n_blocks = n_blocks};
   }
   int max_rows;
+  int max_planes;  // of more rows there are no planes
   int n_blocks;
   Integers a11;
   Integers a16q8;                    // empty where NVFP4 weights meet a11
@@ -133,7 +135,7 @@ class CpuBackend final : public Backend {
     NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
     const int n_blocks = (n_in + format::nc1::kBlock - 1) / format::nc1::kBlock;
     reserve_scratch(std::max(linear_scratch_floats(max_rows, n_blocks), table_.tile_scratch_floats));
-    auto input = std::make_unique<CpuLinearInput>(max_rows, n_in, activations_);
+    auto input = std::make_unique<CpuLinearInput>(max_rows, n_in, activations_, table_.takes_planes);
     const std::size_t w4a4_size = 2 * input->a11.q.size();
     if (activations_ == ActivationFormat::kW4A4 && w4a4_.size() < w4a4_size) {
       w4a4_ = AlignedBuffer<std::int16_t>(w4a4_size);
@@ -306,7 +308,7 @@ void CpuBackend::quantize(const float* x, int n, std::size_t row, int first_bloc
   const std::size_t stride = static_cast<std::size_t>(in.n_rows) * format::nc1::kBlock;
   const std::size_t at = first_block * stride + row * format::nc1::kBlock;
   const auto into = [&](Integers& to, auto quantize_row) {
-    PlaneBlock* planes = in.n_rows <= kMaxGemvTokens ? to.planes.data() + at / format::nc1::kBlock : nullptr;
+    PlaneBlock* planes = in.n_rows <= in.max_planes ? to.planes.data() + at / format::nc1::kBlock : nullptr;
     flag_row(in.first_flag + row,
              quantize_row(x, n, stride, to.q.data() + at, planes, to.d.data() + at / format::nc1::kBlock));
   };

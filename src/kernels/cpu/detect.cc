@@ -34,6 +34,7 @@ constexpr Isa kIsas[] = {
     {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI"},
     {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI"},
     {"avx2", "x86-64 with AVX2, FMA, F16C"},
+    {"neoni8mm", "64-bit Arm with dot products and matrix products of bytes (FEAT_DotProd, FEAT_I8MM)"},
     {"neondot", "64-bit Arm with dot products of bytes (FEAT_DotProd)"},
     {"neon", "64-bit Arm"},
     {"scalar", "nothing"},
@@ -101,16 +102,26 @@ constexpr Candidate kCandidates[] = {
 };
 
 #elif defined(__aarch64__)
-bool has_neondot() {
 #if defined(__linux__)
+bool has_neondot() {
   constexpr unsigned long kAsimdDp = 1UL << 20;  // HWCAP_ASIMDDP
   return (getauxval(AT_HWCAP) & kAsimdDp) != 0;
-#else
-  return false;
-#endif
 }
+bool has_neoni8mm() {
+  constexpr unsigned long kI8mm = 1UL << 13;  // HWCAP2_I8MM
+  return has_neondot() && (getauxval(AT_HWCAP2) & kI8mm) != 0;
+}
+#else
+bool has_neondot() {
+  return false;
+}
+bool has_neoni8mm() {
+  return false;
+}
+#endif
 
 constexpr Candidate kCandidates[] = {
+    {"neoni8mm", has_neoni8mm, if_built(kNeonI8mmTable)},
     {"neondot", has_neondot, if_built(kNeonDotTable)},
     {"neon", always, if_built(kNeonTable)},  // Advanced SIMD is part of the architecture's base
     {"scalar", always, &kScalarTable},

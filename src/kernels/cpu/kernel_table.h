@@ -50,7 +50,7 @@ constexpr int kQuantTypes = 9;
 // zeros. a16q8 fills the high planes only, and repeats the d of a super-block for its blocks.
 struct Activations {
   const std::int16_t* q;     // [n_blocks, n_rows, 64]
-  const PlaneBlock* planes;  // [n_blocks, n_rows], the same, if n_rows <= kMaxGemvTokens
+  const PlaneBlock* planes;  // [n_blocks, n_rows], the same, if n_rows <= kMaxGemvTokens or the table takes_planes
   const float* d;            // [n_blocks, n_rows]
   const std::int16_t* sums;  // [n_blocks, n_rows, kSumsPerBlock]; for QuantWeights only
   const float* x;            // [n_rows, n_in], what was quantized
@@ -212,6 +212,7 @@ struct KernelTable {
   std::uint64_t (*read_sum)(const void* data, std::size_t bytes);  // bandwidth: reads every byte once
   std::uint64_t (*dot_peak)(std::uint64_t n_ops);                  // peak.inl
 
+  bool takes_planes = false;  // of more than kMaxGemvTokens tokens as well
   // Of instruction sets that add up NVFP4 in tiles of f32 (gemm_amx.inl).
   bool wants_certificates = false;
   std::size_t tile_scratch_floats = 0;
@@ -224,5 +225,6 @@ extern const KernelTable kAvx512Table;
 extern const KernelTable kAmxTable;
 extern const KernelTable kNeonTable;
 extern const KernelTable kNeonDotTable;
+extern const KernelTable kNeonI8mmTable;
 
 }  // namespace nibble::kernels::cpu

@@ -82,6 +82,7 @@ constexpr KernelTable make_table(const char* isa) {
       .multiply_add_probe = multiply_add_probe,
       .read_sum = read_sum,
       .dot_peak = dot_peak,
+      .takes_planes = Nvfp4Panels::kTakesPlanes,
   };
 }
 

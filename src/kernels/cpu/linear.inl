@@ -39,6 +39,13 @@ struct FormatOfBlocks {
   static constexpr bool kHalves = false;         // a block is two blocks of weights, a step each
   static constexpr bool kHasExceptions = false;  // blocks that are summed otherwise
   static F32V finish(F32V acc) { return acc; }   // an output, before its bias
+
+  // sums[t][v] += panel v times the block `at` + t of activations, both whole or of kParts equal parts this one.
+  template <int kParts, int kVectors, int kTokens>
+  static void dot(const std::int16_t* panels, int part, const Activations& in, std::size_t at,
+                  I32V (&sums)[kTokens][kVectors]) {
+    dot_panels<32 / kParts>(panels + part * 32 * kLanes, in.q + 64 * at + 32 * part, sums);
+  }
 };
 
 template <class Format>
@@ -233,7 +240,7 @@ template <int kTokens, int kVectors, class Format>
           for (int v = 0; v < kVectors; ++v) sums[i][v] = i32_zero();
         }
       }
-      dot_panels<32 / kParts>(chunk.panels[b] + part * 32 * kLanes, in.q + 64 * at + 32 * part, sums);
+      Format::template dot<kParts>(chunk.panels[b], part, in, at, sums);
       if (!ends_step<Format>(chunk.first + b, in.n_blocks)) continue;
 #pragma GCC unroll 16
       for (int i = 0; i < kTokens; ++i) {

@@ -3,7 +3,7 @@
 //   one token:      codes meet two planes of 8 bits in byte dot products, and the sums of each group its scale
 //   several tokens: codes times scales are a panel of int16. |q1 * scale| <= 12 * 1920, and a block's sum stays below
 //                   64 * 12 * 1920 * 1023 < 2^31, so int32 is exact in any order; so does that of a super-block of
-//                   a16q8, 256 * 12 * 1920 * 127
+//                   a16q8, 256 * 12 * 1920 * 127. Some instruction sets have panels of codes (Nvfp4Panels)
 #pragma once
 
 namespace nibble::kernels::cpu {
@@ -138,7 +138,12 @@ class Nvfp4Format : public FormatOfBlocks {
   }
   void pack(const RecordPart& part, std::int16_t* panel) const {
     part.prefetch<kRecord / kLineBytes>(0);
-    fold_record(part.line(0), panel);
+    Nvfp4Panels::pack(part.line(0), panel);
+  }
+  template <int /* kParts */, int kVectors, int kTokens>
+  static void dot(const std::int16_t* panels, int /* part */, const Activations& in, std::size_t at,
+                  I32V (&sums)[kTokens][kVectors]) {
+    Nvfp4Panels::dot<Steps::kPlanes>(panels, in, at, sums);
   }
   I32V units(const RecordPart& part) const {
     return load_unit(part.line(8));

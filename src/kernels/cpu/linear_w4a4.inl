@@ -63,7 +63,7 @@ inline void add_w4a4_block(const Nvfp4Format<A11Steps, true>& records, const Nvf
     return;
   }
   alignas(64) std::int16_t panel[kPanelSize];
-  records.pack(part, panel);
+  fold_record(part.line(0), panel);
   const I32V units = records.units(part);
   std::int32_t shifts[kLanes], high[kLanes], low[kLanes];
   __builtin_memcpy(shifts, &units, sizeof shifts);

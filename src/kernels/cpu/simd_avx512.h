@@ -233,3 +233,5 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 }  // namespace nibble::kernels::cpu
 
 #include "kernels/cpu/pair_panels.inl"
+// after the panels
+#include "kernels/cpu/folded_panels.inl"

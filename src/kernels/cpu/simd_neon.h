@@ -184,9 +184,9 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
 
 // Pair `pair` of all rows to a panel.
 inline void store_pairs(std::int16_t* panel, int pair, I32V words) {
-  const int16x8_t both = vreinterpretq_s16_s32(words.v);
-  vst1_s16(panel + pair * 2 * kLanes, vuzp1_s16(vget_low_s16(both), vget_high_s16(both)));
-  vst1_s16(panel + pair * 2 * kLanes + kLanes, vuzp2_s16(vget_low_s16(both), vget_high_s16(both)));
+  const uint8x16_t first_then_second = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
+  const int8x16_t elements = vqtbl1q_s8(vreinterpretq_s8_s32(words.v), first_then_second);
+  vst1q_s16(panel + pair * 2 * kLanes, vreinterpretq_s16_s8(elements));
 }
 // sum + the two elements of each row in w times pair `pair` of the four in q.
 inline int32x4_t add_pair(int32x4_t sum, int16x8_t w, int16x8_t q, int pair) {
@@ -319,5 +319,30 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
   }
 }
 
+// --- panels of codes, and of whatever else has 16 bytes ---
+
+constexpr int kCodeBytes = 64 * kLanes;  // of a panel, before its scales
+
+inline void store_bytes(std::uint8_t* p, int8x16_t bytes) {
+  vst1q_u8(p, vreinterpretq_u8_s8(bytes));
+}
+inline void store_words(std::uint8_t* p, int32x4_t words) {
+  vst1q_u8(p, vreinterpretq_u8_s32(words));
+}
+inline int32x4_t load_words(const std::uint8_t* p) {
+  return vreinterpretq_s32_u8(vld1q_u8(p));
+}
+inline int8x16_t load_bytes(const std::uint8_t* p) {
+  return vreinterpretq_s8_u8(vld1q_u8(p));
+}
+
 }  // namespace
 }  // namespace nibble::kernels::cpu
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#include "kernels/cpu/code_panels_mm.inl"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "kernels/cpu/code_panels_dot.inl"
+#else
+#include "kernels/cpu/folded_panels.inl"
+#endif

@@ -273,3 +273,5 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 
 }  // namespace
 }  // namespace nibble::kernels::cpu
+
+#include "kernels/cpu/folded_panels.inl"
