@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "tests/kernels/backend_fixture.h"
 
@@ -13,13 +14,11 @@ struct Outcome {
   std::vector<std::uint8_t> flags;
 };
 
-enum class Needs { kNothing, kEveryAbility };
-
 template <typename Run>
-void expect_equal_everywhere(const Run& run, const std::string& what, Needs needs = Needs::kNothing) {
+void expect_equal_everywhere(const Run& run, const std::string& what, std::optional<Ability> needed = {}) {
   const Outcome expected = run(reference());
   for (const auto& backend : all_backends()) {
-    if (needs == Needs::kEveryAbility && !has_every_ability(*backend)) continue;
+    if (needed && !backend->has(*needed)) continue;
     const Outcome actual = run(*backend);
     ASSERT_EQ(actual.floats.size(), expected.floats.size());
     const std::size_t n = expected.floats.size();  // memcmp takes no null, which an empty vector's data is
@@ -85,7 +84,7 @@ TEST(Fused, AddNormInputEqualsItsOps) {
 
 using GateInput = void (Backend::*)(const float*, const float*, int, int, float*, LinearInput&);
 
-void expect_gate_input_equals_its_ops(GateInput gate_input, Needs needs) {
+void expect_gate_input_equals_its_ops(GateInput gate_input, std::optional<Ability> needed) {
   Random random(32);
   for (const Shape& shape : kShapes) {
     const std::size_t n = std::size_t(shape.n_rows) * shape.dim;
@@ -105,16 +104,16 @@ void expect_gate_input_equals_its_ops(GateInput gate_input, Needs needs) {
           for (Buffer* buffer : {g.get(), out.get()}) append(outcome.floats, host_copy(backend, *buffer));
           return outcome;
         },
-        "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim), needs);
+        "rows " + std::to_string(shape.n_rows) + ", dim " + std::to_string(shape.dim), needed);
   }
 }
 
 TEST(Fused, SiluMulInputEqualsItsOps) {
-  expect_gate_input_equals_its_ops(&Backend::silu_mul_input, Needs::kNothing);
+  expect_gate_input_equals_its_ops(&Backend::silu_mul_input, {});
 }
 
 TEST(Fused, GeluMulInputEqualsItsOps) {
-  expect_gate_input_equals_its_ops(&Backend::gelu_mul_input, Needs::kEveryAbility);
+  expect_gate_input_equals_its_ops(&Backend::gelu_mul_input, Ability::kGeluGate);
 }
 
 // Layers of different heights and kinds, none a multiple of a tile.

@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string description() const override { return "cuda " + device_.description(); }
 
+  bool has(Ability ability) const override { return ability != Ability::kWindow; }
   bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
@@ -68,7 +69,13 @@ class CudaBackend final : public Backend {
   void store_kv(const float* k, const float* v, std::span<const TokenRow> rows, int layer) override;
   void attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                  float* out) override;
-  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override;
+  void silu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    gate_all("silu_mul", Gate::kSilu, gate, up, n, out);
+  }
+  void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) override {
+    gate_all("gelu_mul", Gate::kGelu, gate, up, n, out);
+  }
+  void scale(float* x, float factor, std::size_t n) override;
   void add(float* x, const float* y, std::size_t n) override;
   void add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) override;
   void read(const float* source, std::span<float> destination) override;
@@ -82,7 +89,14 @@ class CudaBackend final : public Backend {
   void rope_attention_input(float* q, float* k, const float* v, std::span<const TokenRow> rows, int layer,
                             const RopeTable& table, const AttentionShape& shape, float* out,
                             LinearInput& input) override;
-  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out, LinearInput& input) override;
+  void silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                      LinearInput& input) override {
+    gate_input("silu_mul_input", Gate::kSilu, gate, up, n_rows, dim, out, input);
+  }
+  void gelu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
+                      LinearInput& input) override {
+    gate_input("gelu_mul_input", Gate::kGelu, gate, up, n_rows, dim, out, input);
+  }
 
  private:
   const DeviceRow* stage_rows(std::span<const TokenRow> rows);
@@ -92,6 +106,9 @@ class CudaBackend final : public Backend {
                                float* out, CudaLinearInput* input);
   void record_attention(const float* q, std::span<const TokenRow> rows, int layer, const AttentionShape& shape,
                         float* out, CudaLinearInput* input);
+  void gate_all(const char* op, Gate kind, const float* gate, const float* up, std::size_t n, float* out);
+  void gate_input(const char* op, Gate kind, const float* gate, const float* up, int n_rows, int dim, float* out,
+                  LinearInput& input);
   bool are_different_caches(std::span<const TokenRow> rows);
   bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
@@ -384,27 +401,31 @@ void CudaBackend::rope_attention_input(float* q, float* k, const float* v, std::
   Backend::rope_attention_input(q, k, v, rows, layer, table, shape, out, input);
 }
 
-void CudaBackend::silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+void CudaBackend::gate_all(const char* op, Gate kind, const float* gate, const float* up, std::size_t n, float* out) {
   constexpr std::size_t kRow = std::size_t{1} << 20;  // the kernel counts in rows
   for (std::size_t first = 0; first < n; first += kRow) {
     const auto width = static_cast<int>(std::min(kRow, n - first));
-    SiluArgs args;
+    GateArgs args;
     args.gate = gate + first;
     args.up = up + first;
     args.out = out + first;
     args.n_rows = 1;
     args.dim = width;
-    record("silu_mul", args, {1, width, 1, 1});
+    args.kind = kind;
+    record(op, args, {1, width, 1, 1});
   }
 }
 
-void CudaBackend::silu_mul_input(const float* gate, const float* up, int n_rows, int dim, float* out,
-                                 LinearInput& input) {
+void CudaBackend::gate_input(const char* op, Gate kind, const float* gate, const float* up, int n_rows, int dim,
+                             float* out, LinearInput& input) {
   auto& in = static_cast<CudaLinearInput&>(input);
   in.n_rows = n_rows;
   in.x = out;
-  record("silu_mul_input", SiluArgs{gate, up, out, in.quantized, step_.flags(in.first_flag), n_rows, dim},
-         {n_rows, dim, 1, 1});
+  record(op, GateArgs{gate, up, out, in.quantized, step_.flags(in.first_flag), n_rows, dim, kind}, {n_rows, dim, 1, 1});
+}
+
+void CudaBackend::scale(float* x, float factor, std::size_t n) {
+  record("scale", ScaleArgs{x, factor, static_cast<std::int64_t>(n)}, {static_cast<int>(n), 1, 1, 1});
 }
 
 void CudaBackend::add(float* x, const float* y, std::size_t n) {

@@ -229,19 +229,31 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs a) {
   quantize_some_blocks(a.quantized, a.flags, a.dim, [x](int i) { return x[i]; });
 }
 
-__global__ void __launch_bounds__(kThreads) silu_kernel(SiluArgs a) {
+template <Gate kKind>
+__device__ inline float gated(float gate, float up) {
+  return (kKind == Gate::kGelu ? format::gelu_tanh(gate) : format::silu(gate)) * up;
+}
+
+template <Gate kKind>
+__global__ void __launch_bounds__(kThreads) gate_kernel(GateArgs a) {
   const std::size_t at = static_cast<std::size_t>(blockIdx.y) * a.dim;
   quantize_some_blocks(a.quantized, a.flags, a.dim, [&](int i) {
-    const float value = format::silu(a.gate[at + i]) * a.up[at + i];
+    const float value = gated<kKind>(a.gate[at + i], a.up[at + i]);
     if (a.out != nullptr) a.out[at + i] = value;
     return value;
   });
 }
 
-__global__ void silu_only_kernel(SiluArgs a) {
+template <Gate kKind>
+__global__ void gate_only_kernel(GateArgs a) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::int64_t n = static_cast<std::int64_t>(a.n_rows) * a.dim;
-  if (i < n) a.out[i] = format::silu(a.gate[i]) * a.up[i];
+  if (i < n) a.out[i] = gated<kKind>(a.gate[i], a.up[i]);
+}
+
+__global__ void scale_kernel(ScaleArgs a) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < a.n) a.x[i] = a.x[i] * a.factor;
 }
 
 __global__ void add_kernel(AddArgs a) {
@@ -294,12 +306,25 @@ cudaError_t launch(const QuantizeArgs& a, cudaStream_t stream) {
   return launch_kernel(quantize_kernel, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
 }
 
-cudaError_t launch(const SiluArgs& a, cudaStream_t stream) {
+namespace {
+
+template <Gate kKind>
+cudaError_t launch_gate(const GateArgs& a, cudaStream_t stream) {
   if (a.quantized.q != nullptr) {
-    return launch_kernel(silu_kernel, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
+    return launch_kernel(gate_kernel<kKind>, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
   }
   const int blocks = blocks_for(static_cast<std::int64_t>(a.n_rows) * a.dim, kThreads);
-  return launch_kernel(silu_only_kernel, {blocks, kThreads}, stream, a);
+  return launch_kernel(gate_only_kernel<kKind>, {blocks, kThreads}, stream, a);
+}
+
+}  // namespace
+
+cudaError_t launch(const GateArgs& a, cudaStream_t stream) {
+  return a.kind == Gate::kGelu ? launch_gate<Gate::kGelu>(a, stream) : launch_gate<Gate::kSilu>(a, stream);
+}
+
+cudaError_t launch(const ScaleArgs& a, cudaStream_t stream) {
+  return launch_kernel(scale_kernel, {blocks_for(a.n, kThreads), kThreads}, stream, a);
 }
 
 cudaError_t launch(const AddArgs& a, cudaStream_t stream) {

@@ -93,8 +93,10 @@ struct QuantizeArgs {
   bool operator==(const QuantizeArgs&) const = default;
 };
 
-// out = silu(gate) * up, quantized = a11(out) (if quantized.q). Section 6.
-struct SiluArgs {
+enum class Gate : std::int32_t { kSilu, kGelu };
+
+// out = silu(gate) * up, or gelu_tanh(gate) * up; quantized = a11(out) (if quantized.q). Section 6.
+struct GateArgs {
   const float* gate = nullptr;
   const float* up = nullptr;
   float* out = nullptr;  // may be gate or up
@@ -102,7 +104,16 @@ struct SiluArgs {
   Flags flags;
   int n_rows = 0;
   int dim = 0;
-  bool operator==(const SiluArgs&) const = default;
+  Gate kind = Gate::kSilu;
+  bool operator==(const GateArgs&) const = default;
+};
+
+// x *= factor.
+struct ScaleArgs {
+  float* x = nullptr;
+  float factor = 1;
+  std::int64_t n = 0;
+  bool operator==(const ScaleArgs&) const = default;
 };
 
 // x += y.
@@ -127,7 +138,8 @@ struct AddRowsArgs {
 cudaError_t launch(const EmbedArgs& args, cudaStream_t stream);
 cudaError_t launch(const AddNormArgs& args, cudaStream_t stream);
 cudaError_t launch(const QuantizeArgs& args, cudaStream_t stream);
-cudaError_t launch(const SiluArgs& args, cudaStream_t stream);
+cudaError_t launch(const GateArgs& args, cudaStream_t stream);
+cudaError_t launch(const ScaleArgs& args, cudaStream_t stream);
 cudaError_t launch(const AddArgs& args, cudaStream_t stream);
 cudaError_t launch(const AddRowsArgs& args, cudaStream_t stream);
 
