@@ -277,19 +277,27 @@ stage_cuda() {
 # of multiprocessors. Attention over many splits is slow to emulate and the same on both.
 EMULATED_GPUS=(80x4 90x3)
 EMULATED_TESTS='CudaEmulation*:SeamCanary*:Attention*:Elementwise*:Rope*:Embed*:Fused*:LinearNvfp4*:LinearRows*:LinearQ8*:LinearInput*'
+EMULATED_FAMILIES=(llama gemma3 qwen3)
 emulated_gpu() {
   local gpu=$1 log=$LOGS/cuda_emulated-$1 tests=$EMULATED_TESTS
-  [ "$gpu" = "${EMULATED_GPUS[0]}" ] || tests+=-Attention.ManyRowsOverManySplits
+  [ "$gpu" = "${EMULATED_GPUS[0]}" ] || tests+=-Attention.ManyRowsOverManySplits:Attention.SlidingWindowsOfManyRows
   export NIBBLE_EMULATED_GPU=$gpu
   NIBBLE_TEST_BACKEND=cuda build/cuda_emulated/tests/nibble_kernels_test --gtest_brief=1 --gtest_filter="$tests" >"$log.txt" 2>&1 ||
     { cat "$log.txt" && return 1; }
-  build/cuda_emulated/tools/prove_equality "$LOGS/cuda_emulated.gguf" --backend cpu,cuda --route auto,gemv,gemm \
-    -f bench/texts/prose.txt --prompt-tokens 24 -n 3 --threads 1 --chunk 7,0 --batch 2 -o "$log.json"
+  local family routes
+  for family in "${EMULATED_FAMILIES[@]}"; do
+    routes=auto
+    [ "$family" != "${EMULATED_FAMILIES[0]}" ] || routes+=,gemv,gemm
+    build/cuda_emulated/tools/prove_equality "$LOGS/emulated_$family.gguf" --backend cpu,cuda --route "$routes" \
+      -f bench/texts/prose.txt --prompt-tokens 24 -n 3 --threads 1 --chunk 7,0 --batch 2 -o "$log-$family.json" || return 1
+  done
 }
 stage_cuda_emulated() {
   build cuda_emulated nibble_kernels_test prove_equality write_tiny_model
-  build/cuda_emulated/tools/write_tiny_model llama "$LOGS/cuda_emulated.gguf"
-  local gpu pid pids=()
+  local gpu family pid pids=()
+  for family in "${EMULATED_FAMILIES[@]}"; do
+    build/cuda_emulated/tools/write_tiny_model "$family" "$LOGS/emulated_$family.gguf"
+  done
   for gpu in "${EMULATED_GPUS[@]}"; do
     emulated_gpu "$gpu" &
     pids+=($!)
@@ -299,8 +307,10 @@ stage_cuda_emulated() {
   passed=$(cat "$LOGS"/cuda_emulated-*.txt | sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\.$/\1/p' | paste -sd +)
   runs=$(cat "$LOGS"/cuda_emulated-*.json | grep -c '"backend": "cuda"')
   [ "$((passed))" -gt 0 ] && [ "$runs" -gt 0 ]
-  [ "$(cat "$LOGS"/cuda_emulated-*.json | grep '^ "logits_digest"' | sort -u | wc -l)" = 1 ]
-  echo "COUNT: $((passed)) tests and $runs runs of a tiny model, one digest with the CPU, on emulated GPUs ${EMULATED_GPUS[*]}"
+  for family in "${EMULATED_FAMILIES[@]}"; do
+    [ "$(cat "$LOGS"/cuda_emulated-*-"$family".json | grep '^ "logits_digest"' | sort -u | wc -l)" = 1 ]
+  done
+  echo "COUNT: $((passed)) tests and $runs runs of ${#EMULATED_FAMILIES[@]} tiny models, one digest each with the CPU, on emulated GPUs ${EMULATED_GPUS[*]}"
 }
 
 stage_tidy() {

@@ -1,6 +1,7 @@
 // Attention, rope, norms, gates and look-ups against the reference.
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "format/portable.h"
@@ -108,32 +109,55 @@ TEST(Attention, SlidingWindows) {
       {.head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .positions = positions, .gain = 300, .window = 130}, ++seed);
 }
 
-// What lies before the window has no influence, not even as a NaN.
+// So many rows that a backend takes them in tiles, of which some rows no longer see what others still do.
+TEST(Attention, SlidingWindowsOfManyRows) {
+  std::vector<int> positions;
+  for (int pos = 90; pos < 210; ++pos) positions.push_back(pos);
+  std::uint64_t seed = 600;
+  for (const auto& [head_dim, n_heads, n_kv_heads] : {std::tuple{64, 3, 3}, {128, 4, 2}, {80, 3, 3}, {256, 4, 1}}) {
+    for (const int window : {1, 20, 128, 130}) {
+      expect_equal_everywhere({.head_dim = head_dim,
+                               .n_heads = n_heads,
+                               .n_kv_heads = n_kv_heads,
+                               .positions = positions,
+                               .window = window},
+                              ++seed);
+    }
+  }
+  expect_equal_everywhere(
+      {.head_dim = 64, .n_heads = 40, .n_kv_heads = 40, .positions = positions, .gain = 300, .window = 100}, ++seed);
+}
+
+// What lies before the window has no influence, not even as a NaN. One row, and many.
 TEST(Attention, KeysBeforeTheWindowAreNotRead) {
-  constexpr int kHeadDim = 64, kKeys = 150, kWindow = 21;
+  constexpr int kHeadDim = 64, kHeads = 3, kKeys = 150, kWindow = 21;
+  constexpr std::size_t kWidth = std::size_t{kHeads} * kHeadDim;
   Random random(9);
-  const std::vector<float> k = random.floats(std::size_t{kKeys} * kHeadDim, Kind::kGaussian);
-  const std::vector<float> q = random.floats(kHeadDim, Kind::kGaussian);
-  const auto run = [&](Backend& backend, float before) {
+  const std::vector<float> k = random.floats(kKeys * kWidth, Kind::kGaussian);
+  const auto run = [&](Backend& backend, int n_rows, float before) {
     std::vector<float> other = k;
-    std::fill(other.begin(), other.end() - std::ptrdiff_t{kWindow} * kHeadDim, before);
-    auto cache = backend.make_kv_cache({1, 1, kHeadDim, kKeys});
+    std::fill(other.begin(), other.end() - static_cast<std::ptrdiff_t>((kWindow + n_rows - 1) * kWidth), before);
+    auto cache = backend.make_kv_cache({1, kHeads, kHeadDim, kKeys});
     std::vector<TokenRow> rows;
     for (int pos = 0; pos < kKeys; ++pos) rows.push_back({cache.get(), pos});
-    const auto keys = backend.make_vector(other), query = backend.make_vector(q), out = poisoned(backend, kHeadDim);
+    const auto keys = backend.make_vector(other), query = backend.make_vector(k);
+    const auto out = poisoned(backend, n_rows * kWidth);
     backend.begin_step(kKeys);
     backend.store_kv(keys->data(), keys->data(), rows, 0);
     backend.end_step();
-    backend.begin_step(1);
-    backend.attention(query->data(), std::span(rows).last(1), 0, {1, 1, kHeadDim, 0.125F, kWindow}, out->data());
-    EXPECT_EQ(backend.end_step()[0], 0);
+    backend.begin_step(n_rows);
+    backend.attention(query->data(), std::span(rows).last(n_rows), 0, {kHeads, kHeads, kHeadDim, 0.125F, kWindow},
+                      out->data());
+    for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0);
     return host_copy(backend, *out);
   };
-  const std::vector<float> expected = run(reference(), 1);
-  for (const auto& backend : all_backends()) {
-    if (!backend->has(Ability::kWindow)) continue;
-    for (const float before : {0.0F, 1e30F, std::numeric_limits<float>::quiet_NaN()}) {
-      EXPECT_TRUE(same_bits(run(*backend, before), expected, kHeadDim, backend->description()));
+  for (const int n_rows : {1, 60}) {
+    const std::vector<float> expected = run(reference(), n_rows, 1);
+    for (const auto& backend : all_backends()) {
+      if (!backend->has(Ability::kWindow)) continue;
+      for (const float before : {0.0F, 1e30F, std::numeric_limits<float>::quiet_NaN()}) {
+        EXPECT_TRUE(same_bits(run(*backend, n_rows, before), expected, n_rows * kWidth, backend->description()));
+      }
     }
   }
 }

@@ -200,10 +200,11 @@ TEST(Fused, RopeStoreKvAndAttentionInputEqualTheirOps) {
 TEST(Fused, RopeAttentionInputOfManySequencesEqualsItsOps) {
   Random random(36);
   struct Case {
-    int n_heads, n_kv_heads, head_dim, n_sequences;
+    int n_heads, n_kv_heads, head_dim, n_sequences, window = 0;
   };
   for (const Case& c :
-       {Case{6, 2, 64, 1}, Case{8, 2, 128, 3}, Case{3, 3, 80, 5}, Case{40, 2, 64, 2}, Case{4, 1, 256, 9}}) {
+       {Case{6, 2, 64, 1}, Case{8, 2, 128, 3}, Case{3, 3, 80, 5}, Case{40, 2, 64, 2}, Case{4, 1, 256, 9},
+        Case{2, 1, 64, 9, 1}, Case{2, 2, 128, 9, 128}, Case{4, 1, 256, 5, 129}, Case{2, 1, 64, 9, 300}}) {
     constexpr int kLayers = 2, kSteps = 4, kFirst[] = {126, 0, 384, 63, 700, 255, 5, 127, 1};
     constexpr int kCapacity = 704;
     const auto heads = [&](int rows, int n) {
@@ -214,7 +215,7 @@ TEST(Fused, RopeAttentionInputOfManySequencesEqualsItsOps) {
                              v = heads(kCapacity, c.n_kv_heads);
     const Weights weights(random, 5, c.n_heads * c.head_dim);
     const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim,
-                               static_cast<float>(1.0 / std::sqrt(1.0 * c.head_dim))};
+                               static_cast<float>(1.0 / std::sqrt(1.0 * c.head_dim)), c.window};
     expect_equal_everywhere(
         [&](Backend& backend) {
           const std::size_t width = std::size_t(c.n_heads) * c.head_dim;
@@ -254,7 +255,8 @@ TEST(Fused, RopeAttentionInputOfManySequencesEqualsItsOps) {
           return outcome;
         },
         "heads " + std::to_string(c.n_heads) + " of " + std::to_string(c.head_dim) + ", sequences " +
-            std::to_string(c.n_sequences));
+            std::to_string(c.n_sequences) + ", window " + std::to_string(c.window),
+        c.window != 0 ? std::optional(Ability::kWindow) : std::nullopt);
   }
 }
 

@@ -12,7 +12,9 @@ __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs
   prefetch_split(a, cache, split * kSplit);
   load_queries(a, s);
   __syncthreads();
-  if (split * kSplit < keys_of_tile(s)) run_split(a, s, split_of(a, cache, split * kSplit), split, 2);
+  const KeyRange keys = keys_of_tile(a, s);
+  if (split < keys.begin / kSplit || split * kSplit >= keys.end) return;
+  run_split(a, s, split_of(a, cache, split * kSplit), split, 2);
 }
 
 // The fold over the splits, a warp a head of a row.
@@ -30,29 +32,28 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs a) {
   NIBBLE_DYNAMIC_SHARED(float, o_shared, 16);  // [kQueries, head_dim]
   load_queries(a, s);
   if (threadIdx.x < kQueries) {
-    s.m[threadIdx.x] = 0;
+    s.m[threadIdx.x] = kUnseen;
     s.l[threadIdx.x] = 0.0f;
   }
   __syncthreads();
   const CachePart cache = cache_of_tile(a);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const int n_keys = keys_of_tile(s);
+  const KeyRange keys = keys_of_tile(a, s);
   float o[kTiles][4] = {};
-  for (int first_key = 0; first_key < n_keys; first_key += kSplit) {
+  for (int first_key = keys.begin / kSplit * kSplit; first_key < keys.end; first_key += kSplit) {
     const SplitView split = split_of(a, cache, first_key);
     const RowPair rows = weigh_split(a, s, split, first_key, 2);
     Factors by[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int m_run = first_key == 0 ? rows.m[half] : s.m[g + 8 * half];
-      by[half] = merge_factors(m_run, rows.m[half], rows.e[half]);
+      by[half] = merge_factors(s.m[g + 8 * half], rows.m[half], rows.e[half]);
     }
     __syncthreads();  // the planes are there, and m has been read
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = g + 8 * half;
-      if (warp != 0 || t != 0 || rows.n_keys[half] == 0) continue;
-      const int m_run = first_key == 0 ? rows.m[half] : s.m[query];
+      if (warp != 0 || t != 0 || rows.keys[half].end == 0) continue;
+      const int m_run = s.m[query];
       s.l[query] = merge_total(s.l[query], rows.r[half], m_run, rows.m[half]);
       s.m[query] = max(m_run, rows.m[half]);
     }
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs a) {
       weigh_values(s, split, dim, sums);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (rows.n_keys[i / 2] != 0) o[tile][i] = merge_output(o[tile][i], sums[i], by[i / 2]);
+        if (rows.keys[i / 2].end != 0) o[tile][i] = merge_output(o[tile][i], sums[i], by[i / 2]);
       }
     }
     __syncthreads();  // before the planes are written again

@@ -80,9 +80,10 @@ __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArg
   NIBBLE_DYNAMIC_SHARED(unsigned char, memory, 16);
   if (kHeadDim != 0) d.attention.head_dim = d.kv.head_dim = kHeadDim;
   const AttentionArgs& a = d.attention;
-  const int row = blockIdx.z, split = blockIdx.x, warp = threadIdx.x / kWarp;
-  const int pos = a.rows[row].pos, n_splits = pos / kSplit + 1;
-  if (split >= n_splits) return;
+  const int row = blockIdx.z, warp = threadIdx.x / kWarp, pos = a.rows[row].pos;
+  const SplitRange splits = splits_of_row(a, row);
+  if (static_cast<int>(blockIdx.x) >= splits.count) return;
+  const int split = splits.first + static_cast<int>(blockIdx.x);
   const int kv_head = static_cast<int>(blockIdx.y) / parts_of_group(a);
   const int n_queries = min(kQueries, a.n_heads / a.n_kv_heads - part_of_group(a) * kQueries);
   const DecodeLayout layout(a.head_dim, d.rotary_dim, min(kQueries, a.n_heads / a.n_kv_heads));
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArg
   }
   float* new_key = to.vectors + n_queries * layout.vector;
   float* new_value = new_key + layout.vector;
-  const bool has_new = split == n_splits - 1;
+  const bool has_new = split == pos / kSplit;
   if (has_new) {
     fetch_vector(new_key, d.kv.k + kv_at, a.head_dim);
     fetch_vector(new_value, d.kv.v + kv_at, a.head_dim);
@@ -139,8 +140,8 @@ __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArg
   run_split(a, s, {to.keys, layout.key_stride, to.values, layout.value_stride, to.key_scales, to.value_scales}, split,
             n_queries <= kQueries / 2 ? 1 : 2);
 
-  if (n_splits > 1) {
-    if (!is_last_block(d.arrived + static_cast<std::size_t>(row) * gridDim.y + blockIdx.y, n_splits)) return;
+  if (splits.count > 1) {
+    if (!is_last_block(d.arrived + static_cast<std::size_t>(row) * gridDim.y + blockIdx.y, splits.count)) return;
   } else {
     __syncthreads();
   }

@@ -64,7 +64,8 @@ __device__ inline CachePart cache_of_tile(const AttentionArgs& a) {
 // Brings a split's keys and values into L2 while the queries are being made ready.
 __device__ inline void prefetch_split(const AttentionArgs& a, const CachePart& cache, int first_key) {
   constexpr int kLine = 128;
-  if (first_key > a.rows[static_cast<std::size_t>(blockIdx.z) * a.rows_per_tile].pos) return;
+  const int n_keys = a.rows[static_cast<std::size_t>(blockIdx.z) * a.rows_per_tile].pos + 1;
+  if (first_key >= n_keys || first_key + kSplit <= first_key_of(a, n_keys)) return;
   const auto prefetch = [](const void* memory, int bytes) {
     for (int i = static_cast<int>(threadIdx.x) * kLine; i < bytes; i += kThreads * kLine) {
       prefetch_to_l2(static_cast<const char*>(memory) + i);
@@ -75,10 +76,15 @@ __device__ inline void prefetch_split(const AttentionArgs& a, const CachePart& c
   prefetch(cache.values + static_cast<std::size_t>(first_key) * a.head_dim, kSplit * a.head_dim);
 }
 
-__device__ inline int keys_of_tile(const Shared& s) {
-  int n = 0;
-  for (int i = 0; i < kQueries; ++i) n = max(n, s.n_keys[i]);
-  return n;
+// From the first key to the last that any query of the tile sees.
+__device__ inline KeyRange keys_of_tile(const AttentionArgs& a, const Shared& s) {
+  KeyRange keys = {INT_MAX, 0};
+  for (int i = 0; i < kQueries; ++i) {
+    if (s.n_keys[i] == 0) continue;
+    keys.begin = min(keys.begin, first_key_of(a, s.n_keys[i]));
+    keys.end = max(keys.end, s.n_keys[i]);
+  }
+  return keys;
 }
 
 // The fold over the splits of one head whose sums lie in a.partial, by one warp. The factors of 32 splits are made at
@@ -89,7 +95,7 @@ __device__ inline void merge_head(const AttentionArgs& a, float* o_shared, int r
   constexpr int kAhead = 16 / kVectors;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, ints = partial_ints(a.head_dim);
   const std::int32_t* partial = a.partial + (static_cast<std::size_t>(row) * a.n_heads + head) * a.n_splits * ints;
-  const int n_splits = a.rows[row].pos / kSplit + 1;
+  const int n_splits = splits_of_row(a, row).count;
   float o[kVectors][4] = {}, l = 0.0f;
   int m_run = kUnseen;
   for (int first = 0; first < n_splits; first += kWarp) {
@@ -184,9 +190,9 @@ __device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitV
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const Query query = query_of(a, g + 8 * half);
-    if (query.row < 0 || rows.n_keys[half] == 0) continue;
-    out[half] =
-        a.partial + ((static_cast<std::size_t>(query.row) * a.n_heads + query.head) * a.n_splits + split) * ints;
+    if (query.row < 0 || rows.keys[half].end == 0) continue;
+    const std::size_t head = static_cast<std::size_t>(query.row) * a.n_heads + query.head;
+    out[half] = a.partial + (head * a.n_splits + split - first_key_of(a, s.n_keys[g + 8 * half]) / kSplit) * ints;
     if (warp != 0 || t != 0) continue;
     *reinterpret_cast<int4*>(out[half] + a.head_dim) =
         make_int4(rows.m[half], rows.r[half], __float_as_int(rows.e[half]), 0);

@@ -27,7 +27,7 @@ struct PromptShared {
   };
   Stage stages[2];
   float q_scale[kPromptQueries];
-  int n_keys[kPromptQueries];  // that the query sees; 0 where there is none
+  int n_keys[kPromptQueries];  // that the query sees, were there no window; 0 where there is none
 };
 
 struct PromptTile {
@@ -151,7 +151,7 @@ __device__ void prompt_scores(const typename PromptShared<kHeadDim>::Stage& s, c
 // What a thread knows of its rows g and g + 8 in a split; the four threads of a row know the same.
 struct PromptRows {
   float q_scale[2];
-  int n_keys[2];  // in this split
+  KeyRange keys[2];  // that the row sees, of this split
   int m[2], r[2];
   float e[2];
 };
@@ -171,13 +171,14 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2;
       float score = p[tile][i] * (rows.q_scale[half] * (i % 2 == 0 ? scale.x : scale.y));
-      if (kCareful && key_of(tile, t) + i % 2 < rows.n_keys[half] && format::is_nan(score)) {
+      const bool is_seen = !kCareful || rows.keys[half].has(key_of(tile, t) + i % 2);
+      if (kCareful && is_seen && format::is_nan(score)) {
         is_nan[half] = true;
         score = 0.0f;
       }
       score = fminf(fmaxf(score, -a.score_limit), a.score_limit);
       p[tile][i] = score;
-      if (!kCareful || key_of(tile, t) + i % 2 < rows.n_keys[half]) largest[half] = fmaxf(largest[half], score);
+      if (is_seen) largest[half] = fmaxf(largest[half], score);
     }
   }
   u32 exponent_base[2];  // added to the bits of n in place: the exponent of 2^(n - m)
@@ -189,7 +190,7 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
       largest[half] = fmaxf(largest[half], __shfl_xor_sync(kAllLanes, largest[half], apart));
     }
     // n grows with the score, so the largest n is that of the largest score.
-    rows.m[half] = kCareful && rows.n_keys[half] == 0 ? kUnseen : format::rne(largest[half], a.score_scale);
+    rows.m[half] = kCareful && rows.keys[half].end == 0 ? kUnseen : format::rne(largest[half], a.score_scale);
     exponent_base[half] = static_cast<u32>(127 - rows.m[half]) << 23;
     least[half] = kIntegerBits + static_cast<u32>(rows.m[half] + nc1::kExponentFloor);
   }
@@ -205,11 +206,12 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
       const float f = format::fma_rn(p[tile][i], a.score_scale, -(n - kIntegers));
       const u32 bits = format::float_bits(n);
       bool counts = bits >= least[half];
-      if (kCareful) counts = counts && key_of(tile, t) + i % 2 < rows.n_keys[half];
+      if (kCareful) counts = counts && rows.keys[half].has(key_of(tile, t) + i % 2);
       const float power = counts ? format::bits_float((bits << 23) + exponent_base[half]) : 0.0f;
       const float part = format::exp2_poly(f) * power;  // exact: a power of two
       r_sum[half] += format::float_bits(format::fma_rn(part, format::pow2(nc1::kSumBits), kIntegers)) - kIntegerBits;
-      const float weight = part * (i % 2 == 0 ? scale.x : scale.y);
+      // What is not seen may have the scale NaN.
+      const float weight = kCareful && !counts ? 0.0f : part * (i % 2 == 0 ? scale.x : scale.y);
       p[tile][i] = weight;
       w_bits[half] = max(w_bits[half], format::float_bits(weight));
     }
@@ -315,23 +317,24 @@ __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(Attention
   const PromptTile tile = {static_cast<int>(blockIdx.y), a.n_heads / a.n_kv_heads, tile_index * a.rows_per_tile};
   const CachePart cache = cache_of(a, tile.first_row, tile.kv_head);
   const int n_keys = a.rows[min(tile.first_row + a.rows_per_tile, a.n_rows) - 1].pos + 1;
+  const int first_split = splits_of_row(a, tile.first_row).first * kSplit;  // positions ascend
 
   u32 q[kHeadDim / 16][4];
   load_prompt_queries(a, tile, s, q);
   PromptRows rows;
-  int seen[2], m_run[2];
+  int n_seen[2], m_run[2] = {kUnseen, kUnseen};
   float l[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = warp * kQueries + g + 8 * half;
     rows.q_scale[half] = s.q_scale[query];
-    seen[half] = s.n_keys[query];
+    n_seen[half] = s.n_keys[query];
   }
   __syncthreads();  // the queries have been read
   float o[kHeadDim / 8][4] = {};
-  fetch_split<kHeadDim>(s.stages[0], cache, 0);
+  fetch_split<kHeadDim>(s.stages[0], cache, first_split);
   commit_copies();
-  for (int first_key = 0, stage = 0; first_key < n_keys; first_key += kSplit, stage ^= 1) {
+  for (int first_key = first_split, stage = 0; first_key < n_keys; first_key += kSplit, stage ^= 1) {
     if (first_key + kSplit < n_keys) fetch_split<kHeadDim>(s.stages[stage ^ 1], cache, first_key + kSplit);
     commit_copies();
     wait_copies<1>();
@@ -339,15 +342,15 @@ __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(Attention
     const auto& keys = s.stages[stage];
     float p[kScoreTiles][4];
     prompt_scores<kHeadDim>(keys, q, p);
-    bool is_nan[2] = {}, is_seen[2];
+    bool is_nan[2] = {}, is_seen[2], is_whole = true;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      rows.n_keys[half] = min(max(seen[half] - first_key, 0), kSplit);
-      is_seen[half] = rows.n_keys[half] != 0;
+      rows.keys[half] = keys_of_split(a, n_seen[half], first_key);
+      is_seen[half] = rows.keys[half].end != 0;
+      is_whole = is_whole && rows.keys[half].begin == 0 && rows.keys[half].end == kSplit;
     }
     u32 high[kSplit / 32][4], low[kSplit / 32][4];
-    const bool is_whole = __all_sync(kAllLanes, rows.n_keys[0] == kSplit && rows.n_keys[1] == kSplit);
-    if (is_whole && !may_overflow(keys, rows)) {
+    if (__all_sync(kAllLanes, is_whole) && !may_overflow(keys, rows)) {
       prompt_weights<false>(a, keys, p, rows, is_nan, high, low);
     } else {
       prompt_weights<true>(a, keys, p, rows, is_nan, high, low);
@@ -356,7 +359,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_prompt_kernel(Attention
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (is_nan[half]) raise_flag(a.flags, tile.query(a, warp * kQueries + g + 8 * half).row);
-      if (first_key == 0) m_run[half] = rows.m[half];
+      if (m_run[half] == kUnseen) m_run[half] = rows.m[half];
       by[half] = merge_factors(m_run[half], rows.m[half], rows.e[half]);
       if (!is_seen[half]) continue;
       l[half] = merge_total(l[half], rows.r[half], m_run[half], rows.m[half]);

@@ -33,8 +33,7 @@ struct Shared {
   alignas(16) std::int8_t u_high[kQueries][kPlaneStride];
   alignas(16) std::int8_t u_low[kQueries][kPlaneStride];
   float q_scale[kQueries];
-  int n_keys[kQueries];  // that the query sees; 0 for a row of the tile that is
-                         // no query
+  int n_keys[kQueries];  // that the query sees, were there no window; 0 for a row of the tile that is no query
   // of the split at hand, by warp
   int warp_m[kWarps][kQueries];
   int warp_r[kWarps][kQueries];
@@ -104,6 +103,29 @@ __device__ inline void clear_query(const AttentionArgs& a, Shared& s, int query)
     s.q_scale[query] = 0.0f;
     s.n_keys[query] = 0;
   }
+}
+
+// The first key that a query sees that would see n_keys without a window.
+__device__ inline int first_key_of(const AttentionArgs& a, int n_keys) {
+  return max(n_keys - a.window, 0);
+}
+// What a row sees, in splits.
+struct SplitRange {
+  int first, count;
+};
+__device__ inline SplitRange splits_of_row(const AttentionArgs& a, int row) {
+  const int pos = a.rows[row].pos, first = first_key_of(a, pos + 1) / kSplit;
+  return {first, pos / kSplit + 1 - first};
+}
+// Keys of a split or of a whole cache; end is 0 if there are none.
+struct KeyRange {
+  int begin, end;
+  __device__ bool has(int key) const { return key >= begin && key < end; }
+};
+__device__ inline KeyRange keys_of_split(const AttentionArgs& a, int n_keys, int split_key) {
+  const int begin = max(first_key_of(a, n_keys) - split_key, 0), end = min(n_keys - split_key, kSplit);
+  if (begin >= end) return {0, 0};
+  return {begin, end};
 }
 
 // The queries of the tile, a warp four of them.
@@ -180,7 +202,7 @@ __device__ inline void scores_of_warp(const AttentionArgs& a, const Shared& s, c
 struct RowPair {
   int m[2], r[2];
   float e[2];
-  int n_keys[2];  // in this split
+  KeyRange keys[2];  // that the row sees
 };
 
 // Steps 3 and 4 for one split: scores become the planes of u in shared memory;
@@ -207,7 +229,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
   for (int half = 0; half < 2; ++half) {
     if (half >= n_halves) break;
     const int query = g + 8 * half;
-    const int n_keys = min(max(s.n_keys[query] - first_key, 0), kSplit);
+    const KeyRange keys = keys_of_split(a, s.n_keys[query], first_key);
     const float q_scale = s.q_scale[query];
     int largest = kUnseen;
 #pragma unroll
@@ -216,7 +238,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         const int key = warp_key + 8 * tile + 2 * t + i % 2;
         exponent[tile][i] = kUnseen;
-        if (key >= n_keys) continue;
+        if (!keys.has(key)) continue;
         float score = p[tile][i] * (q_scale * (i % 2 == 0 ? key_scale[tile].x : key_scale[tile].y));
         if (format::is_nan(score)) {  // its scales overflowed
           is_nan[half] = true;
@@ -232,7 +254,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
     largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 2));
     if (t == 0) s.warp_m[warp][query] = largest;
-    rows.n_keys[half] = n_keys;
+    rows.keys[half] = keys;
     if (is_nan[half]) raise_flag(a.flags, query_of(a, query).row);
   }
   __syncthreads();
@@ -254,7 +276,7 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
         const int key = warp_key + 8 * tile + 2 * t + i % 2;
         const int below = exponent[tile][i] - m;
         float weight = 0.0f;
-        if (key < rows.n_keys[half] && below >= nc1::kExponentFloor) {
+        if (rows.keys[half].has(key) && below >= nc1::kExponentFloor) {
           weight = (p[tile][i] * (i % 2 == 0 ? value_scale[tile].x : value_scale[tile].y)) * format::pow2(below);
           r_sum += format::rne(p[tile][i], format::pow2(nc1::kSumBits + below));
         }

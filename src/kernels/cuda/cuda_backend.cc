@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string description() const override { return "cuda " + device_.description(); }
 
-  bool has(Ability ability) const override { return ability != Ability::kWindow; }
+  bool has(Ability) const override { return true; }
   bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
@@ -319,6 +320,7 @@ AttentionArgs CudaBackend::attention_args(const float* q, std::span<const TokenR
   args.n_kv_heads = shape.n_kv_heads;
   args.head_dim = shape.head_dim;
   args.layer = layer;
+  args.window = shape.window > 0 ? shape.window : std::numeric_limits<int>::max();
   // Section 7, step 3.
   args.score_scale = (shape.scale * format::kLog2E) / static_cast<float>(shape.head_dim & -shape.head_dim);
   args.score_limit = 0x1p20F / args.score_scale;
@@ -331,6 +333,11 @@ namespace {
 int splits_of(std::span<const TokenRow> rows) {
   const int last = std::ranges::max(rows, {}, &TokenRow::pos).pos;
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(last / kSplit + 1)));
+}
+
+// That so many keys can touch, wherever they begin.
+int splits_of_window(int window) {
+  return static_cast<int>((std::int64_t{window} + kSplit - 2) / kSplit + 1);
 }
 
 std::size_t partial_bytes(const AttentionArgs& a, int n_splits) {
@@ -373,7 +380,7 @@ void CudaBackend::rope_attention_input(float* q, float* k, const float* v, std::
                                        const RopeTable& table, const AttentionShape& shape, float* out,
                                        LinearInput& input) {
   const auto decode = [&](DecodeArgs args) {
-    args.attention.n_splits = splits_of(rows);
+    args.attention.n_splits = std::min(splits_of(rows), splits_of_window(args.attention.window));
     const std::size_t bytes = partial_bytes(args.attention, args.attention.n_splits);
     const int group = shape.n_heads / shape.n_kv_heads;
     const int shared = decode_shared_bytes(shape.head_dim, args.rotary_dim, group) + kAttentionSharedBytes;

@@ -284,14 +284,16 @@ struct AttentionArgs {
   int n_kv_heads = 0;
   int head_dim = 0;
   int layer = 0;
+  int window = 0;         // a row sees that many positions, its own the last; INT_MAX: all up to its own
   float score_scale = 0;  // c of section 7
   float score_limit = 0;  // T
   int rows_per_tile = 1;  // token rows that share a tile of 16 queries; they are
                           // rows of one cache
-  int n_splits = 0;       // at least as many as any row sees; blocks beyond them do nothing
+  int n_splits = 0;       // of the grid; blocks of splits that no row of theirs sees do nothing
   // Null: a block walks all splits of its tile. Otherwise a block a split,
   // whose sums are merged by a second kernel.
-  std::int32_t* partial = nullptr;  // [n_rows * n_heads, n_splits, partial_ints(head_dim)]
+  std::int32_t* partial = nullptr;  // [n_rows * n_heads, n_splits, partial_ints(head_dim)],
+                                    // a row's first split first
   bool operator==(const AttentionArgs&) const = default;
 };
 constexpr int partial_ints(int head_dim) {  // A of section 7, then m, R, the bits of e and 0
