@@ -50,8 +50,9 @@ Status answer(const ChatFlags& flags, engine::LoadedModel& loaded, engine::Sessi
   NIBBLE_ASSIGN(auto prompt, engine::encode_conversation(loaded, messages));
   const engine::GenerateRequest request = flags.generation.request(std::move(prompt));
   clear_interrupt();
-  const auto show = [](std::string_view text) { return write_out(text) && !interrupted(); };
-  NIBBLE_ASSIGN(const engine::Completion completion, engine::generate(session, loaded.tokenizer, request, show));
+  const auto keep_going = [] { return !interrupted(); };
+  NIBBLE_ASSIGN(const engine::Completion completion,
+                engine::generate(session, loaded.tokenizer, request, write_out, keep_going));
   write_out("\n");
   if (flags.verbose) {
     say("[{} of {} prompt tokens were cached; {} tokens, {:.1f} tokens/s; logits {}]\n", completion.reused_positions,

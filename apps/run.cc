@@ -90,8 +90,15 @@ Result<int> run(const RunFlags& flags) {
 
   // The first Ctrl-C ends the answer, so that what was made is summed up and recorded; a second ends the program.
   catch_interrupts({SIGINT, SIGTERM}, SA_RESTART | static_cast<int>(SA_RESETHAND));
-  const auto show = [&flags](std::string_view text) { return (flags.json || write_out(text)) && !interrupted(); };
-  NIBBLE_ASSIGN(engine::Completion completion, engine::generate(*session, loaded->tokenizer, request, show));
+  const auto show = [&flags](std::string_view text) { return flags.json || write_out(text); };
+  const auto keep_going = [] { return !interrupted(); };
+  NIBBLE_ASSIGN(engine::Completion completion,
+                engine::generate(*session, loaded->tokenizer, request, show, keep_going));
+  if (interrupted() && completion.tokens.empty()) {
+    say("stopped at position {} of a prompt of {} tokens; there is no answer to record\n", session->tokens().size(),
+        request.prompt.size());
+    return kInterrupted;
+  }
   if (!flags.json) write_out("\n");
   print_summary(completion, request, *loaded);
   const int status = interrupted() ? kInterrupted : 0;

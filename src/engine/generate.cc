@@ -62,7 +62,7 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 Result<Completion> generate(Session& session, const text::Tokenizer& tokenizer, const GenerateRequest& request,
-                            const TextCallback& on_text) {
+                            const TextCallback& on_text, const KeepGoing& keep_going) {
   NIBBLE_TRY(check_sampling_params(request.sampling, static_cast<int>(session.logits().size())));
   Completion out;
   LogitsDigest digest;
@@ -71,11 +71,15 @@ Result<Completion> generate(Session& session, const text::Tokenizer& tokenizer, 
   const Clock::time_point prefill_start = Clock::now();
   Session::LogitsCallback on_logits;
   if (request.digest_prompt) on_logits = [&](std::int64_t, std::span<const float> logits) { digest.add(logits); };
-  NIBBLE_TRY(session.prefill(request.prompt, on_logits));
+  NIBBLE_TRY(session.prefill(request.prompt, on_logits, keep_going));
   out.reused_positions = session.reused_positions();
   out.first_digest_position =
       request.digest_prompt ? out.reused_positions : static_cast<std::int64_t>(request.prompt.size()) - 1;
   out.prefill_seconds = seconds_since(prefill_start);
+  if (session.tokens().size() < request.prompt.size()) {
+    out.finish = FinishReason::kCancelled;
+    return out;
+  }
 
   const Clock::time_point decode_start = Clock::now();
   TextStream stream(tokenizer, request, on_text, out.text);
@@ -100,6 +104,10 @@ Result<Completion> generate(Session& session, const text::Tokenizer& tokenizer, 
     if (static_cast<int>(out.tokens.size()) == request.max_tokens) break;
     if (position >= session.n_ctx()) {
       out.finish = FinishReason::kContextFull;
+      break;
+    }
+    if (keep_going && !keep_going()) {
+      out.finish = FinishReason::kCancelled;
       break;
     }
     NIBBLE_TRY(session.decode(token));

@@ -42,7 +42,9 @@ struct Completion {
 // Called with each piece of text that is complete and cannot become a stop string; false cancels.
 using TextCallback = std::function<bool(std::string_view)>;
 
+// `keep_going` is asked before each step of prefill and decode; false cancels. A prompt that was not read to its end
+// makes a completion without tokens.
 Result<Completion> generate(Session& session, const text::Tokenizer& tokenizer, const GenerateRequest& request,
-                            const TextCallback& on_text = {});
+                            const TextCallback& on_text = {}, const KeepGoing& keep_going = {});
 
 }  // namespace nibble::engine

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -106,6 +108,16 @@ class Object {
     return array<float>(key, [this](const std::string& at, const Json& json) { return as_bits(at, json); });
   }
 
+  // An unknown key would be a setting that the replay does not follow.
+  Status has_only(std::initializer_list<std::string_view> known) const {
+    for (const auto& [key, entry] : json_.items()) {
+      if (std::ranges::find(known, key) == known.end()) {
+        return refuse(key, entry, fmt::format("one of: {}", fmt::join(known, ", ")));
+      }
+    }
+    return ok_status();
+  }
+
   Result<std::map<std::int32_t, float>> logit_bias(std::string_view key) const {
     NIBBLE_ASSIGN(const Object biases, object(key));
     std::map<std::int32_t, float> out;
@@ -169,6 +181,8 @@ Result<SamplingParams> parse_sampling(const Object& o) {
   NIBBLE_ASSIGN(p.logit_bias, o.logit_bias("logit_bias"));
   NIBBLE_ASSIGN(p.seed, o.whole<std::uint64_t>("seed"));
   NIBBLE_ASSIGN(p.request, o.whole<std::uint64_t>("request"));
+  NIBBLE_TRY(o.has_only({"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+                         "penalty_window", "logit_bias", "seed", "request"}));
   Status status = check_sampling_params(p);
   if (status.ok()) return p;
   return o.refuse(status.error().key, Json(status.error().found), status.error().expected);
@@ -200,6 +214,9 @@ Result<GenerateRequest> parse_request(const Object& o) {
   NIBBLE_ASSIGN(request.prompt, o.token_ids("prompt_tokens"));
   NIBBLE_ASSIGN(request.max_tokens, o.whole<int>("max_tokens"));
   NIBBLE_ASSIGN(request.stops, o.strings("stop"));
+  if (std::ranges::find(request.stops, "") != request.stops.end()) {
+    return o.refuse("stop", Json(request.stops), "strings that are not empty");
+  }
   NIBBLE_ASSIGN(request.ignore_eos, o.flag("ignore_eos"));
   NIBBLE_ASSIGN(request.digest_prompt, o.flag("digest_prompt"));
   NIBBLE_ASSIGN(const Object sampling, o.object("sampling"));

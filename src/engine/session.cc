@@ -109,7 +109,8 @@ Status Session::run_chunk(std::span<const std::int32_t> tokens, const LogitsCall
   return ok_status();
 }
 
-Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits) {
+Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits,
+                        const KeepGoing& keep_going) {
   if (tokens.empty()) {
     return Error{.message = "the prompt is empty",
                  .found = "0 tokens",
@@ -131,7 +132,7 @@ Status Session::prefill(std::span<const std::int32_t> tokens, const LogitsCallba
   done = static_cast<std::size_t>(cache_->rewind(static_cast<int>(done)));
   reused_ = static_cast<int>(done);
   tokens_.resize(done);
-  while (done < tokens.size()) {
+  while (done < tokens.size() && (!keep_going || keep_going())) {
     const std::size_t rows = static_cast<std::size_t>(on_logits ? std::min(chunk_, kLogitsChunk) : chunk_);
     const std::size_t n = std::min(rows, tokens.size() - done);
     NIBBLE_TRY(run_chunk(tokens.subspan(done, n), on_logits, done + n == tokens.size()));

@@ -19,6 +19,8 @@ struct SessionOptions {
   int prefill_chunk = 64;  // rows of a prefill step; never changes a bit
 };
 
+using KeepGoing = std::function<bool()>;
+
 class Session {
  public:
   // An error if n_ctx exceeds the model's context, or if its cache would not fit into memory.
@@ -27,9 +29,11 @@ class Session {
   // Makes `tokens` the session's sequence and computes the logits after its last token. The longest common prefix with
   // what the cache holds is kept, if layers with a window still hold what follows it sees. Refuses an empty sequence
   // and one that does not fit, with the numbers. If `on_logits` is set, logits are computed at every new position and
-  // handed to it in order: (position, [vocab_size]).
+  // handed to it in order: (position, [vocab_size]). `keep_going` is asked before each step; false ends it there, and the
+  // session then holds the tokens that were computed, fewer than `tokens`.
   using LogitsCallback = std::function<void(std::int64_t position, std::span<const float> logits)>;
-  Status prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits = {});
+  Status prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits = {},
+                 const KeepGoing& keep_going = {});
   // Forgets the sequence, so that the next prefill computes every position.
   void clear() { tokens_.clear(); }
   // Appends one token and computes the logits after it.

@@ -34,15 +34,18 @@ Status check_lane(const GgufFile& file, std::string_view wanted) {
   const Lane lane = lane_of(file);
   if (wanted.empty() || wanted == lane_name(lane)) return ok_status();
   const TensorView* k_quant = first_that_needs_nk1(file);
+  std::string advice;
+  if (wanted == "nvfp4") {
+    advice = lane == Lane::kMixed ? "quantize its source again, with a head of f16, q8_0 or nvfp4; or "
+                                  : "make an NVFP4 file of it with 'nibble quantize'; or ";
+  }
   return Error{.message = "the file is not of the lane that was asked for",
                .file = file.path(),
                .found = k_quant == nullptr ? std::string(lane_name(lane))
                                            : fmt::format("{}: {} is {}", lane_name(lane), printable(k_quant->name),
                                                          dtype_name(k_quant->dtype)),
                .expected = std::string(wanted),
-               .hint = wanted == "nvfp4"
-                           ? "make an NVFP4 file of it with 'nibble quantize'; or leave {lane} out: the file decides"
-                           : "leave {lane} out: the file decides"};
+               .hint = advice + "leave {lane} out: the file decides"};
 }
 
 }  // namespace nibble

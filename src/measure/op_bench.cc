@@ -50,12 +50,14 @@ double seconds_of_pass(OpLayer& layer, std::size_t n_copies) {
   return seconds_since(begin) / static_cast<double>(n_copies);
 }
 
-// Into row.seconds, and row.peer_seconds where a peer runs in turn, until `wanted_s` and kMinSamples are reached, or
-// fewer where `end_s` comes first, but one at least. The first round touches the weights and wakes threads.
+// Into row.seconds, and row.peer_seconds where a peer runs in turn, until `wanted_s` (twice that of two) have passed
+// and kMinSamples are there, or fewer where `end_s` comes first, but one at least. The first round touches the weights
+// and wakes threads.
 Status take_samples(OpRow& row, OpLayer& layer, std::size_t n_copies, PythonPeer* peer, double wanted_s, double end_s) {
   const auto start = OpBudget::Clock::now();
-  double total = 0;
-  const auto wants_more = [&] { return row.seconds.size() < kMinSamples || total < wanted_s; };
+  const auto wants_more = [&] {
+    return row.seconds.size() < kMinSamples || seconds_since(start) < (peer != nullptr ? 2 : 1) * wanted_s;
+  };
   for (std::size_t round = 0; row.seconds.empty() || (wants_more() && seconds_since(start) < end_s); ++round) {
     double ours = 0;
     if (round % 2 == 0) ours = seconds_of_pass(layer, n_copies);
@@ -64,9 +66,7 @@ Status take_samples(OpRow& row, OpLayer& layer, std::size_t n_copies, PythonPeer
       if (round > 0) row.peer_seconds.push_back(sample.seconds);
     }
     if (round % 2 != 0) ours = seconds_of_pass(layer, n_copies);
-    if (round == 0) continue;
-    row.seconds.push_back(ours);
-    total += ours * static_cast<double>(n_copies);
+    if (round > 0) row.seconds.push_back(ours);
   }
   return ok_status();
 }

@@ -247,8 +247,14 @@ Result<std::string> render_report(const ReportParts& parts) {
   }
   if (parts.quality != nullptr) {
     try {
-      body += "<h2>Quality</h2>\n<p>Texts as classes; a is the reference, KL in nats a token.</p>\n" +
-              quality_table(*parts.quality);
+      const auto side = [&](const char* name) {
+        const Json& s = parts.quality->at(name);
+        return escape_html(
+            fmt::format("{} ({})", s.at("file").get<std::string>(), s.at("contract").get<std::string>()));
+      };
+      body +=
+          fmt::format("<h2>Quality</h2>\n<p>a, the reference: {}; b: {}. Texts as classes, KL in nats a token.</p>\n{}",
+                      side("a"), side("b"), quality_table(*parts.quality));
     } catch (const Json::exception& error) {
       return Error{.message = "a receipt is damaged", .found = error.what(), .expected = "what this version writes"};
     }

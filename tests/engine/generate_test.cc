@@ -46,5 +46,32 @@ TEST_F(CutAnswer, HasTheTextOfItsTokens) {
   EXPECT_GT(n_held, 0);
 }
 
+TEST_F(CutAnswer, EndsBetweenTheStepsOfAPrompt) {
+  auto session = Session::create(*loaded_->model, {.n_ctx = 200, .prefill_chunk = 4}).value();
+  GenerateRequest request;
+  request.prompt.assign(30, 7);
+  int n_asked = 0;
+  const Completion cut = generate(*session, loaded_->tokenizer, request, {}, [&] { return ++n_asked < 4; }).value();
+  EXPECT_EQ(cut.finish, FinishReason::kCancelled);
+  EXPECT_TRUE(cut.tokens.empty());
+  EXPECT_EQ(session->tokens().size(), 12U);
+  // What was computed is of use to the next prompt, whose answer is that of an empty cache.
+  request.max_tokens = 5;
+  const Completion next = generate(*session, loaded_->tokenizer, request).value();
+  EXPECT_EQ(next.reused_positions, 12);
+  EXPECT_EQ(next.logits_digest, complete(request, {}).logits_digest);
+}
+
+TEST_F(CutAnswer, EndsBetweenTokensThatHaveNoText) {
+  GenerateRequest request;
+  request.prompt = {1, 2, 3};
+  request.ignore_eos = true;
+  int n_asked = 0;
+  auto session = Session::create(*loaded_->model, {.n_ctx = 200}).value();
+  const Completion cut = generate(*session, loaded_->tokenizer, request, {}, [&] { return ++n_asked < 3; }).value();
+  EXPECT_EQ(cut.finish, FinishReason::kCancelled);
+  EXPECT_EQ(cut.tokens.size(), 2U);
+}
+
 }  // namespace
 }  // namespace nibble::engine

@@ -191,6 +191,8 @@ TEST(Receipt, EveryValueIsCheckedAndItsKeyNamed) {
     refused("/sampling/logit_bias", Json{{token, 1}}, "sampling.logit_bias");
   }
   refused("/sampling/logit_bias", Json{{"5", "x"}}, "sampling.logit_bias.5");
+  refused("/sampling/typical_p", 0.9, "sampling.typical_p");  // a newer version's, which a replay would not follow
+  refused("/stop", Json{"a", ""}, "stop");
   for (const Json& value :
        {Json("zz"), Json("3f80000"), Json("3f8000001"), Json("0x3f8000"), Json("-3f80000"), Json(1)}) {
     refused("/token_logits/1", value, "token_logits[1]");

@@ -234,6 +234,9 @@ TEST(Contenders, GgmlAnswersLineByLineOrSaysWhatIsMissing) {
   std::ifstream task(driver + ".task");
   EXPECT_EQ(Json::parse(task),
             Json::parse(R"({"format": "q4_k", "n": 64, "k": 256, "m": 3, "threads": 2, "bytes": 1000})"));
+  const auto short_row = start_ggml(driver, {"nvfp4", {64, 80}});
+  ASSERT_FALSE(short_row.ok());
+  EXPECT_EQ(short_row.error().expected, "a multiple of 64");
   const auto absent = start_ggml("no/such/python3", {"q4_k", {64, 256}});
   ASSERT_FALSE(absent.ok());
   EXPECT_NE(absent.error().message.find("ggml cannot be run"), std::string::npos);

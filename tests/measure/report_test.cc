@@ -44,7 +44,11 @@ TEST(Report, HoldsAPictureForEachPart) {
                         {"p99_kl", 0.5},  {"max_kl", 1.0},       {"top1_agreement", 0.5}};
   Json entry = summary;
   entry["bands"] = {{"0-15", summary}};
-  const Json quality = {{"what", "compare"}, {"classes", {{"pro<se", entry}}}, {"all", summary}};
+  const Json quality = {{"what", "compare"},
+                        {"a", {{"file", "source.gguf"}, {"contract", "float"}}},
+                        {"b", {{"file", "other.gguf"}, {"contract", "nc1"}}},
+                        {"classes", {{"pro<se", entry}}},
+                        {"all", summary}};
   const Json speed = {{"what", "bench op"},
                       {"rows",
                        {{{"op", "gemv"},
@@ -59,8 +63,8 @@ TEST(Report, HoldsAPictureForEachPart) {
   const auto page =
       render_report({.title = "a & b", .tensors = tensors, .has_source = true, .quality = &quality, .speed = &speed});
   ASSERT_TRUE(page.ok()) << page.error().to_string();
-  for (const char* part :
-       {"a &amp; b", "Error by layer", "Codes", "Scales", "pro&lt;se", "0.25000 nats", "50 % of 40.0 GB/s"}) {
+  for (const char* part : {"a &amp; b", "Error by layer", "Codes", "Scales", "pro&lt;se", "0.25000 nats",
+                           "source.gguf (float)", "50 % of 40.0 GB/s"}) {
     EXPECT_NE(page->find(part), std::string::npos) << part;
   }
   EXPECT_EQ(page->find("<script"), std::string::npos);
