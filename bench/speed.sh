@@ -33,10 +33,15 @@ bench() {
   "${first[@]}" "$nibble" bench "${@:2}" -o "$receipts/$1"
 }
 
-bench "speed_op_$machine.json" op --against ggml --python "$python"
-bench "speed_op_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096 --against ggml --python "$python"
-# Layers of Qwen2.5 1.5B and 0.5B: no powers of two.
-bench "speed_op_${machine}_shapes.json" op --format nvfp4 --shape 8960x1536,1536x8960,4864x896,896x4864 --against ggml --python "$python"
+# Kernels beside the limits of the machine, then in turn with ggml's, which takes some of the speed of both.
+kernels() {
+  bench "speed_$1_$machine.json" op "${@:2}"
+  bench "speed_$1_${machine}_blocks.json" op --format q4_k,q6_k,q8_0,f16 --shape 14336x4096 "${@:2}"
+  # Layers of Qwen2.5 1.5B and 0.5B: no powers of two.
+  bench "speed_$1_${machine}_shapes.json" op --shape 8960x1536,1536x8960,4864x896,896x4864 "${@:2}"
+}
+kernels op
+kernels ggml --against ggml --python "$python"
 
 # whole KEY MODEL.gguf REPETITIONS: decode and prefill beside llama.cpp on the published file, of NVFP4 as 'quantize' makes it,
 # of NVFP4 with the published head and embedding, and of the published file itself.
