@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/machine.h"
@@ -23,11 +24,12 @@ namespace nibble::measure {
 namespace {
 
 constexpr std::size_t kMinSamples = 5;
-constexpr std::size_t kMaxCopies = 4096;          // of a matrix so small that it is found in a cache all the same
-constexpr double kQuickSampleSeconds = 0.3;       // of a row, where the budget has as much
-constexpr double kShareForLimits = 2;             // seconds a row, with which limits are measured around each
-constexpr double kRest = 0.2;                     // of the budget: for what begins just before it is spent
-constexpr int kReferenceProbe = 2 * kGemvTokens;  // tokens that tell how fast the reference is
+constexpr std::chrono::milliseconds kPeerSettles{20};  // threads of OpenMP spin for a while after their work
+constexpr std::size_t kMaxCopies = 4096;               // of a matrix so small that it is found in a cache all the same
+constexpr double kQuickSampleSeconds = 0.3;            // of a row, where the budget has as much
+constexpr double kShareForLimits = 2;                  // seconds a row, with which limits are measured around each
+constexpr double kRest = 0.2;                          // of the budget: for what begins just before it is spent
+constexpr int kReferenceProbe = 2 * kGemvTokens;       // tokens that tell how fast the reference is
 
 constexpr const char* kShapeRule = "NxK, such as 14336x4096, both from 1 and below 2^24";
 
@@ -63,6 +65,7 @@ Status take_samples(OpRow& row, OpLayer& layer, std::size_t n_copies, PythonPeer
     if (round % 2 == 0) ours = seconds_of_pass(layer, n_copies);
     if (peer != nullptr) {
       NIBBLE_ASSIGN(const Sample sample, peer->sample());
+      std::this_thread::sleep_for(kPeerSettles);
       if (round > 0) row.peer_seconds.push_back(sample.seconds);
     }
     if (round % 2 != 0) ours = seconds_of_pass(layer, n_copies);
