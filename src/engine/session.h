@@ -29,8 +29,8 @@ class Session {
   // Makes `tokens` the session's sequence and computes the logits after its last token. The longest common prefix with
   // what the cache holds is kept, if layers with a window still hold what follows it sees. Refuses an empty sequence
   // and one that does not fit, with the numbers. If `on_logits` is set, logits are computed at every new position and
-  // handed to it in order: (position, [vocab_size]). `keep_going` is asked before each step; false ends it there, and the
-  // session then holds the tokens that were computed, fewer than `tokens`.
+  // handed to it in order: (position, [vocab_size]). `keep_going` is asked before each step; false ends it there, and
+  // the session then holds the tokens that were computed, fewer than `tokens`.
   using LogitsCallback = std::function<void(std::int64_t position, std::span<const float> logits)>;
   Status prefill(std::span<const std::int32_t> tokens, const LogitsCallback& on_logits = {},
                  const KeepGoing& keep_going = {});
