@@ -135,17 +135,6 @@ inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 #endif
 }
-// A sum of pairs on its way, which total() ends.
-using PairSum = I32V;
-inline PairSum pair_sum_zero() {
-  return i32_zero();
-}
-inline PairSum add_pairs(PairSum sum, I32V w, I32V q) {
-  return pair_dot(sum, w, q);
-}
-inline I32V total(PairSum sum) {
-  return sum;
-}
 inline void i32_store(std::int32_t* p, I32V a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
 }
@@ -267,3 +256,4 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 #include "kernels/cpu/pair_panels.inl"
 // after the panels
 #include "kernels/cpu/folded_panels.inl"
+#include "kernels/cpu/pair_sums.inl"

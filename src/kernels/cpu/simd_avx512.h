@@ -102,17 +102,6 @@ inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(_mm512_set1_epi32(four)), "v"(w.v));  // as pair_dot
   return acc;
 }
-// A sum of pairs on its way, which total() ends.
-using PairSum = I32V;
-inline PairSum pair_sum_zero() {
-  return i32_zero();
-}
-inline PairSum add_pairs(PairSum sum, I32V w, I32V q) {
-  return pair_dot(sum, w, q);
-}
-inline I32V total(PairSum sum) {
-  return sum;
-}
 inline void i32_store(std::int32_t* p, I32V a) {
   _mm512_storeu_si512(p, a.v);
 }
@@ -235,3 +224,4 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 #include "kernels/cpu/pair_panels.inl"
 // after the panels
 #include "kernels/cpu/folded_panels.inl"
+#include "kernels/cpu/pair_sums.inl"

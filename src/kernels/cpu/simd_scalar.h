@@ -127,17 +127,6 @@ inline I32V weigh_quads(I32V acc, I32V w, const std::int8_t* q) {
   }
   return acc;
 }
-// A sum of pairs on its way, which total() ends.
-using PairSum = I32V;
-inline PairSum pair_sum_zero() {
-  return i32_zero();
-}
-inline PairSum add_pairs(PairSum sum, I32V w, I32V q) {
-  return pair_dot(sum, w, q);
-}
-inline I32V total(PairSum sum) {
-  return sum;
-}
 inline void i32_store(std::int32_t* p, I32V a) {
   for (int i = 0; i < kLanes; ++i) p[i] = a.v[i];
 }
@@ -275,3 +264,4 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 }  // namespace nibble::kernels::cpu
 
 #include "kernels/cpu/folded_panels.inl"
+#include "kernels/cpu/pair_sums.inl"
