@@ -1,13 +1,14 @@
 // Writes one of the small random models on which nibble is compared with llama.cpp (tools/llama_tiny_reference.py), or
 // two layers of the shape of Llama 3 8B, whose width and height a GPU is held to (scripts/gpu_check.sh), or one with
-// the keys and input scales of the contracts nc1-f16 and w4a4.
+// the keys and input scales of the contracts nc1-f16 and w4a4, or one of those contracts.
 //
-// usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser OUT.gguf
+// usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser|nc1-f16|w4a4 OUT.gguf
 #include <fmt/format.h>
 
 #include <string>
 #include <vector>
 
+#include "io/nvfp4_container.h"
 #include "tests/engine/tiny_model.h"
 
 namespace nibble::testing {
@@ -27,6 +28,10 @@ void yarn_scaling(GgufWriter& w) {
   w.add_string("llama.rope.scaling.type", "yarn");
   w.add_f32("llama.rope.scaling.factor", 4);
   w.add_u32("llama.rope.scaling.original_context_length", 128);
+}
+
+void w4a4_contract(GgufWriter& w) {
+  w.add_string(kContractKey, "w4a4");
 }
 
 // Awkward sizes: K = 80, 112 and 208 end in a short block of 64, three or five query heads share one KV head, a head
@@ -69,9 +74,16 @@ Status write(const std::string& name, const std::string& path) {
                                path);
   }
   if (name == "muser") return write_tiny_model_to({.muser_keys = true, .input_scales = true, .own_head = true}, path);
+  if (name == "nc1-f16") {  // beyond a super-block of 256
+    return write_tiny_model_to({.architecture = "qwen2", .d_ff = 304, .muser_keys = true}, path);
+  }
+  if (name == "w4a4") {
+    return write_tiny_model_to({.muser_keys = true, .input_scales = true, .own_head = true, .metadata = w4a4_contract},
+                               path);
+  }
   return Error{.message = "there is no such model",
                .found = name,
-               .expected = "llama, qwen2, qwen3, gemma3, gemma3_wide, linear, yarn, llama-8b or muser"};
+               .expected = "llama, qwen2, qwen3, gemma3, gemma3_wide, linear, yarn, llama-8b, muser, nc1-f16 or w4a4"};
 }
 
 }  // namespace
@@ -79,8 +91,7 @@ Status write(const std::string& name, const std::string& path) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    fmt::print(stderr,
-               "usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser OUT.gguf\n");
+    fmt::print(stderr, "usage: write_tiny_model NAME OUT.gguf\n");
     return 2;
   }
   const nibble::Status status = nibble::testing::write(argv[1], argv[2]);

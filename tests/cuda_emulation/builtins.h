@@ -143,6 +143,14 @@ inline int __dp2a_lo(int pair, int bytes, int sum) {
 inline int __dp2a_hi(int pair, int bytes, int sum) {
   return emulated_dot2(pair, static_cast<std::int8_t>(bytes >> 16), static_cast<std::int8_t>(bytes >> 24), sum);
 }
+// Four signed bytes times four.
+inline int __dp4a(int a, int b, int sum) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    const int product = static_cast<std::int8_t>(a >> shift) * static_cast<std::int8_t>(b >> shift);
+    sum = static_cast<int>(static_cast<unsigned>(sum) + static_cast<unsigned>(product));
+  }
+  return sum;
+}
 
 // --- memory ---
 

@@ -36,6 +36,10 @@ const std::vector<std::unique_ptr<Backend>>& all_cpu_backends();
 // Those, and every other backend that can be used here. NIBBLE_TEST_BACKEND=cuda: that one only, and a failure where it
 // cannot be used.
 const std::vector<std::unique_ptr<Backend>>& all_backends();
+// The value of NIBBLE_TEST_BACKEND, or null.
+const char* named_backend();
+// Of all_backends() those that are not the CPU's, made anew: a test that changes what a backend keeps wants its own.
+std::vector<std::unique_ptr<Backend>> make_optional_backends();
 Backend& reference();
 // Tests of an op that an Ability is about leave out a backend without it.
 bool has_every_ability(const Backend& backend);

@@ -17,8 +17,7 @@ struct Bench {
   std::unique_ptr<Backend> oracle = make_oracle_backend();
 };
 
-Bench make_bench(ActivationFormat format) {
-  Bench bench;
+void add_cpu_backends(Bench& bench) {
   auto plain_loops = make_backend("reference", {.n_threads = 2});
   bench.backends.push_back(std::move(*plain_loops));
   for (const std::string_view isa : cpu::isa_names()) {
@@ -27,9 +26,22 @@ Bench make_bench(ActivationFormat format) {
       bench.backends.push_back(std::move(*backend));
     }
   }
+}
+
+Bench make_bench(ActivationFormat format) {
+  Bench bench;
+  bench.backends = make_optional_backends();
+  if (bench.backends.size() > 1) bench.backends.resize(1);  // its forms differ in a11 only
+  if (named_backend() == nullptr) add_cpu_backends(bench);
   for (const auto& backend : bench.backends) EXPECT_TRUE(backend->use_activations(format).ok());
   EXPECT_TRUE(bench.oracle->use_activations(format).ok());
   return bench;
+}
+
+// Made once: a backend of a GPU tries its kernels first.
+const Bench& bench_of(ActivationFormat format) {
+  static const Bench a16q8 = make_bench(ActivationFormat::kA16Q8), w4a4 = make_bench(ActivationFormat::kW4A4);
+  return format == ActivationFormat::kA16Q8 ? a16q8 : w4a4;
 }
 
 // Those of other linear layers, and K around a super-block.
@@ -52,11 +64,12 @@ std::vector<float> half_sized(Random& random, const LinearShape& shape, Kind kin
 
 class LinearFormat : public ::testing::TestWithParam<ActivationFormat> {
  protected:
-  const Bench bench_ = make_bench(GetParam());
+  const Bench& bench_ = bench_of(GetParam());
+  float input_scale_inv_ = 12.5F;
 
   void expect_equal(Nvfp4Operand& w, const LinearShape& shape, std::span<const float> x, const float* bias,
                     const std::string& what) {
-    if (GetParam() == ActivationFormat::kW4A4) w.view.input_scale_inv = 12.5F;
+    if (GetParam() == ActivationFormat::kW4A4) w.view.input_scale_inv = input_scale_inv_;
     expect_equal_everywhere(w.view, shape, x, bias, what, bench_.backends, *bench_.oracle);
   }
 };
@@ -83,6 +96,28 @@ TEST_P(LinearFormat, EveryKindOfActivations) {
       expect_equal(w, shape, half_sized(random, shape, static_cast<Kind>(kind)), nullptr,
                    name_of(shape, static_cast<Kind>(kind)));
     }
+  }
+}
+
+// Halfway between two integers of a16q8 (127 is the largest), or two codes of w4a4 (6 is); the first largest is
+// negative.
+TEST_P(LinearFormat, TiesOfActivations) {
+  const bool is_w4a4 = GetParam() == ActivationFormat::kW4A4;
+  const std::vector<float> ties =
+      is_w4a4 ? std::vector<float>{0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F, 6.0F, 0.0F, 4.0F}
+              : std::vector<float>{0.5F, 1.5F, 2.5F, 63.5F, 126.5F, 125.5F, 127.0F, 100.0F, 0.0F, 7.5F};
+  input_scale_inv_ = 1.0F;
+  Random random(37);
+  for (const int n_rows : {1, 5}) {
+    const LinearShape shape{320, 33, n_rows};
+    Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 1.0F);
+    std::vector<float> x(static_cast<std::size_t>(n_rows) * shape.n_in);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float tie =
+          i % 16 == 0 ? -*std::ranges::max_element(ties) : ties[random.below(static_cast<int>(ties.size()))];
+      x[i] = random.below(2) == 0 ? tie : -tie;
+    }
+    expect_equal(w, shape, x, nullptr, "ties");
   }
 }
 
@@ -162,7 +197,7 @@ TEST_P(LinearFormat, FlagsRowsThatF16DoesNotHold) {
 TEST(LinearFormatW4A4, RefusesWeightsWithoutAnInputScale) {
   Random random(36);
   const Nvfp4Operand w = make_nvfp4(random, {16, 4, 1}, Scales::kLikely, 1.0F);
-  for (const auto& backend : make_bench(ActivationFormat::kW4A4).backends) {
+  for (const auto& backend : bench_of(ActivationFormat::kW4A4).backends) {
     const auto linear = backend->make_linear(w.view);
     ASSERT_FALSE(linear.ok());
     EXPECT_EQ(linear.error().tensor, "w");

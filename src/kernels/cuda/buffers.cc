@@ -14,7 +14,8 @@ std::unique_ptr<CudaBuffer> make_zeros(std::size_t n_floats, const Stream& strea
   return buffer;
 }
 
-std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, const Stream& stream) {
+std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, ActivationFormat format,
+                                                      const Stream& stream) {
   NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
   const auto rows = static_cast<std::size_t>(max_rows);
   const auto zeros = [&stream](std::size_t bytes) {
@@ -32,6 +33,16 @@ std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, co
   input->d_columns = zeros(h_stride / kBlockColumns * d_stride * sizeof(float));
   input->quantized = {input->q.as<std::int16_t>(),  input->d.as<float>(),       input->h.as<std::uint16_t>(),
                       input->d_columns.as<float>(), static_cast<int>(h_stride), static_cast<int>(d_stride)};
+  input->format = format;
+  if (format == ActivationFormat::kA16Q8) {
+    input->other_q = zeros(rows * super_blocks(n_in) * kSuperBlockColumns);
+    input->other_scales = zeros(rows * super_blocks(n_in) * sizeof(float));
+    input->a16q8 = {input->other_q.as<std::int8_t>(), input->other_scales.as<float>()};
+  } else if (format == ActivationFormat::kW4A4) {
+    input->other_q = zeros(rows * n_in);
+    input->other_scales = zeros(rows * n_in / kNvfp4Group * sizeof(std::int32_t));
+    input->w4a4 = {input->other_q.as<std::int8_t>(), input->other_scales.as<std::int32_t>()};
+  }
   return input;
 }
 

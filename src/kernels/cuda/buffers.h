@@ -28,9 +28,16 @@ struct CudaLinearInput final : LinearInput {
   DeviceMemory q, d, h, d_columns;
   Quantized quantized;
   const float* x = nullptr;  // what was quantized: F32 weights want it as it was
+
+  // What NVFP4 weights want instead of a11.
+  ActivationFormat format = ActivationFormat::kA11;
+  DeviceMemory other_q, other_scales;
+  QuantizedA16Q8 a16q8;
+  QuantizedW4A4 w4a4;  // of one input scale at a time
 };
 
 std::unique_ptr<CudaBuffer> make_zeros(std::size_t n_floats, const Stream& stream);
-std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, const Stream& stream);
+std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, ActivationFormat format,
+                                                      const Stream& stream);
 
 }  // namespace nibble::kernels::cuda

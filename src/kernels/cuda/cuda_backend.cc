@@ -44,6 +44,11 @@ class CudaBackend final : public Backend {
   bool has(Ability) const override { return true; }
   bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
+  Status use_activations(ActivationFormat format) override {
+    activations_ = format;
+    loader_.use_activations(format);
+    return ok_status();
+  }
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override { return loader_.linear(weights); }
@@ -51,7 +56,7 @@ class CudaBackend final : public Backend {
     return loader_.embedding(table);
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
-    return make_quantized_input(max_rows, n_in, stream_);
+    return make_quantized_input(max_rows, n_in, activations_, stream_);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
     return std::make_unique<CudaKvCache>(shape, stream_);
@@ -110,6 +115,8 @@ class CudaBackend final : public Backend {
   void gate_all(const char* op, Gate kind, const float* gate, const float* up, std::size_t n, float* out);
   void gate_input(const char* op, Gate kind, const float* gate, const float* up, int n_rows, int dim, float* out,
                   LinearInput& input);
+  void prepare_other_formats(const CudaLinearInput& in);
+  void record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call);
   bool are_different_caches(std::span<const TokenRow> rows);
   bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
@@ -122,6 +129,7 @@ class CudaBackend final : public Backend {
   Device device_;
   Nvfp4Route route_;
   Stream stream_;
+  ActivationFormat activations_ = ActivationFormat::kA11;
   WeightLoader loader_;
   Step step_;
   std::vector<DeviceRow> rows_;         // scratch
@@ -193,6 +201,7 @@ void CudaBackend::add_norm_input(float* x, const float* y, const float* weight, 
   record("add_norm_input",
          AddNormArgs{x, y, weight, normed, in.quantized, step_.flags(in.first_flag), n_rows, dim, eps},
          {n_rows, dim, 1, 1});
+  prepare_other_formats(in);
 }
 
 void CudaBackend::prepare_input(const float* x, int n_rows, LinearInput& input) {
@@ -201,11 +210,38 @@ void CudaBackend::prepare_input(const float* x, int n_rows, LinearInput& input) 
   in.x = x;
   record("prepare_input", QuantizeArgs{x, in.quantized, step_.flags(in.first_flag), n_rows, in.n_in},
          {n_rows, in.n_in, 1, 1});
+  prepare_other_formats(in);
+}
+
+// After a11 of in.x, which weights of other types meet.
+void CudaBackend::prepare_other_formats(const CudaLinearInput& in) {
+  const std::array<int, 4> shape = {in.n_rows, in.n_in, 1, 1};
+  const Flags flags = step_.flags(in.first_flag);
+  if (in.format == ActivationFormat::kA16Q8) {
+    record("quantize_a16q8", QuantizeA16Q8Args{in.x, in.a16q8, flags, in.n_rows, in.n_in}, shape);
+  } else if (in.format == ActivationFormat::kW4A4) {
+    record("check_halves", CheckHalvesArgs{in.x, flags, in.n_rows, in.n_in}, shape);
+  }
 }
 
 void CudaBackend::linear(const LinearInput& input, const Linear& weights, const float* bias, float* out) {
   const LinearCall call{&weights, bias, out};
   linears(input, {&call, 1});
+}
+
+void CudaBackend::record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call) {
+  NIBBLE_CHECK(in.format == weights.activations, "NVFP4 weights and their input were made for different contracts");
+  const Nvfp4Rows& rows = weights.rows;
+  const std::array<int, 4> shape = {in.n_rows, rows.n_out, in.n_in, 1};
+  switch (in.format) {
+    case ActivationFormat::kA11:
+      return record("linear_nvfp4_exact", LinearNvfp4Args{rows, in.quantized, call.bias, call.out, in.n_rows}, shape);
+    case ActivationFormat::kA16Q8:
+      return record("linear_a16q8", LinearA16Q8Args{rows, in.a16q8, call.bias, call.out, in.n_rows}, shape);
+    case ActivationFormat::kW4A4:
+      record("quantize_w4a4", QuantizeW4A4Args{in.x, in.w4a4, rows.input_scale_inv, in.n_rows, in.n_in}, shape);
+      return record("linear_w4a4", LinearW4A4Args{rows, in.w4a4, call.bias, call.out, in.n_rows}, shape);
+  }
 }
 
 // Layers of NVFP4 weights that share the input are one launch.
@@ -230,8 +266,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
       record("linear_rows", LinearRowsArgs{rows, in.quantized, in.x, call.bias, call.out, in.n_rows},
              {in.n_rows, n_out, in.n_in, 1});
     } else if (nvfp4->weights.packed == nullptr) {
-      record("linear_nvfp4_exact", LinearNvfp4Args{nvfp4->rows, in.quantized, call.bias, call.out, in.n_rows},
-             {in.n_rows, n_out, in.n_in, 1});
+      record_rows_of_nvfp4(in, *nvfp4, call);
     } else {
       if (together.n_segments == kNvfp4MaxSegments) launch_together();
       together.segments[together.n_segments++] = {nvfp4->weights, call.bias, call.out, n_out};
@@ -298,7 +333,11 @@ void CudaBackend::attention_input(const float* q, std::span<const TokenRow> rows
                                   const AttentionShape& shape, float* out, LinearInput& input) {
   const bool whole_blocks = shape.head_dim % kBlockColumns == 0;
   record_attention(q, rows, layer, shape, out, whole_blocks ? static_cast<CudaLinearInput*>(&input) : nullptr);
-  if (!whole_blocks) prepare_input(out, static_cast<int>(rows.size()), input);
+  if (whole_blocks) {
+    prepare_other_formats(static_cast<const CudaLinearInput&>(input));
+  } else {
+    prepare_input(out, static_cast<int>(rows.size()), input);
+  }
 }
 
 // Everything but how the work is divided. Fills `input`, if it is not null, with the quantized output.
@@ -402,7 +441,11 @@ void CudaBackend::rope_attention_input(float* q, float* k, const float* v, std::
               .cos_sin = rope.cos_sin.as<float>(),
               .rotary_dim = rope.rotary_dim,
               .interleaved = rope.interleaved})) {
-    if (!whole_blocks) prepare_input(out, static_cast<int>(rows.size()), input);
+    if (whole_blocks) {
+      prepare_other_formats(*to);
+    } else {
+      prepare_input(out, static_cast<int>(rows.size()), input);
+    }
     return;
   }
   Backend::rope_attention_input(q, k, v, rows, layer, table, shape, out, input);
@@ -429,6 +472,7 @@ void CudaBackend::gate_input(const char* op, Gate kind, const float* gate, const
   in.n_rows = n_rows;
   in.x = out;
   record(op, GateArgs{gate, up, out, in.quantized, step_.flags(in.first_flag), n_rows, dim, kind}, {n_rows, dim, 1, 1});
+  prepare_other_formats(in);
 }
 
 void CudaBackend::scale(float* x, float factor, std::size_t n) {

@@ -42,6 +42,25 @@ struct Quantized {
   bool operator==(const Quantized&) const = default;
 };
 
+constexpr int kSuperBlockColumns = 256;  // of a16q8
+constexpr int super_blocks(int n) {
+  return (n + kSuperBlockColumns - 1) / kSuperBlockColumns;
+}
+
+// The integers of a16q8 (section 11), rows padded with zeros to whole super-blocks.
+struct QuantizedA16Q8 {
+  std::int8_t* q = nullptr;  // [n_rows, super_blocks(n_in), 256]
+  float* d = nullptr;        // [n_rows, super_blocks(n_in)]
+  bool operator==(const QuantizedA16Q8&) const = default;
+};
+
+// The codes of w4a4 (section 10) as integers: in halves, and the scales in units of 2^-9.
+struct QuantizedW4A4 {
+  std::int8_t* q1 = nullptr;   // [n_rows, n_in]
+  std::int32_t* q9 = nullptr;  // [n_rows, n_in / 16]
+  bool operator==(const QuantizedW4A4&) const = default;
+};
+
 // --- elementwise.cu ---
 
 enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8 };
@@ -143,7 +162,40 @@ cudaError_t launch(const ScaleArgs& args, cudaStream_t stream);
 cudaError_t launch(const AddArgs& args, cudaStream_t stream);
 cudaError_t launch(const AddRowsArgs& args, cudaStream_t stream);
 
-// --- linear_rows.cu, linear_nvfp4_exact.cu: section 4 ---
+// --- quantize_formats.cu ---
+
+struct QuantizeA16Q8Args {
+  const float* x = nullptr;  // [n_rows, dim]
+  QuantizedA16Q8 quantized;
+  Flags flags;  // of rows that f16 does not hold
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const QuantizeA16Q8Args&) const = default;
+};
+
+// For weights with this input scale. Flags are the business of CheckHalvesArgs.
+struct QuantizeW4A4Args {
+  const float* x = nullptr;  // [n_rows, dim]
+  QuantizedW4A4 quantized;
+  float input_scale_inv = 0;
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const QuantizeW4A4Args&) const = default;
+};
+
+struct CheckHalvesArgs {
+  const float* x = nullptr;  // [n_rows, dim]
+  Flags flags;               // of rows that f16 does not hold
+  int n_rows = 0;
+  int dim = 0;
+  bool operator==(const CheckHalvesArgs&) const = default;
+};
+
+cudaError_t launch(const QuantizeA16Q8Args& args, cudaStream_t stream);
+cudaError_t launch(const QuantizeW4A4Args& args, cudaStream_t stream);
+cudaError_t launch(const CheckHalvesArgs& args, cudaStream_t stream);
+
+// --- linear_rows.cu, linear_nvfp4_*.cu that sum integers: sections 4, 10 and 11 ---
 
 struct LinearRowsArgs {
   Rows weights;
@@ -161,7 +213,9 @@ struct Nvfp4Rows {
   int n_in = 0;
   const std::uint8_t* codes = nullptr;   // [n_out, n_in / 2]
   const std::uint8_t* scales = nullptr;  // [n_out, n_in / 16]
-  float g = 0;                           // tensor_scale * 2^-10
+  float g = 0;                           // tensor_scale * 2^-10, for a11
+  float tensor_scale = 0;
+  float input_scale_inv = 0;  // w4a4
   bool operator==(const Nvfp4Rows&) const = default;
 };
 
@@ -176,8 +230,28 @@ struct LinearNvfp4Args {
   bool operator==(const LinearNvfp4Args&) const = default;
 };
 
+struct LinearA16Q8Args {
+  Nvfp4Rows weights;
+  QuantizedA16Q8 input;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int n_rows = 0;
+  bool operator==(const LinearA16Q8Args&) const = default;
+};
+
+struct LinearW4A4Args {
+  Nvfp4Rows weights;
+  QuantizedW4A4 input;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int n_rows = 0;
+  bool operator==(const LinearW4A4Args&) const = default;
+};
+
 cudaError_t launch(const LinearRowsArgs& args, cudaStream_t stream);
 cudaError_t launch(const LinearNvfp4Args& args, cudaStream_t stream);
+cudaError_t launch(const LinearA16Q8Args& args, cudaStream_t stream);
+cudaError_t launch(const LinearW4A4Args& args, cudaStream_t stream);
 
 // --- repack.cu: at load ---
 

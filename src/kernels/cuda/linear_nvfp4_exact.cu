@@ -1,49 +1,17 @@
 // NVFP4 rows by 64-bit integers, for whatever a file may hold.
-#include "format/nvfp4.h"
-#include "kernels/cuda/linear_common.cuh"
+#include "kernels/cuda/linear_nvfp4_rows.cuh"
 
 namespace nibble::kernels::cuda {
 namespace {
 
-// Four codes to four signed bytes q1. A selector nibble of PRMT with its high bit set yields the replicated sign of the
-// chosen byte, which is 0 here; so each of two look-ups leaves the codes of one sign and zeros. Tables hold 12 + q1.
-__device__ int decode4(u32 codes) {
-  constexpr u32 kPositiveLow = 0x0F0E0D0C, kPositiveHigh = 0x18141210;  // 12 + 0, 1, 2, 3, 4, 6, 8, 12
-  constexpr u32 kNegativeLow = 0x090A0B0C, kNegativeHigh = 0x00040608;  // 12 - the same
-  const u32 sum = permute(kPositiveLow, kPositiveHigh, codes) | permute(kNegativeLow, kNegativeHigh, codes ^ 0x8888u);
-  return static_cast<int>((sum + 0x74747474u) ^ 0x80808080u);  // minus 12 in every byte, without a borrow
-}
-
-class Nvfp4Format {
+class Nvfp4Format : public Nvfp4RowsFormat, public A11Format {
  public:
-  static constexpr int kSums = 1;
-  using Sum = long long;
-  struct Packed {
-    int bytes[4];
-    int q9;
-  };
-  struct Unit {};
-
-  explicit Nvfp4Format(const Nvfp4Rows& weights) : w_(weights) {}
-  __host__ __device__ int n_out() const { return w_.n_out; }
-  __device__ int n_in() const { return w_.n_in; }
+  using Nvfp4RowsFormat::Nvfp4RowsFormat;
   __device__ int n_sums() const { return padded_columns(w_.n_in) / kBlockColumns; }
-
-  __device__ Packed load(int row, int element) const {
-    if (element >= w_.n_in) return {};
-    const std::size_t group = (static_cast<std::size_t>(row) * w_.n_in + element) / kLaneElements;
-    const uint2 codes = reinterpret_cast<const uint2*>(w_.codes)[group];
-    return {{decode4(codes.x & 0xFFFFu), decode4(codes.x >> 16), decode4(codes.y & 0xFFFFu), decode4(codes.y >> 16)},
-            format::e4m3_x512(w_.scales[group])};
+  __device__ void dot(const Packed& w, const Activations& q, Sum (&sums)[1]) const {
+    sums[0] = static_cast<Sum>(dot_bytes(w.bytes, q)) * w.q9;
   }
-  __device__ Unit unit(int, int) const { return {}; }
-  __device__ Sum dot(const Packed& w, const Activations16& q) const {
-    return static_cast<Sum>(dot_bytes(w.bytes, q)) * w.q9;
-  }
-  __device__ Term term(Sum sum, Unit, float d) const { return {__ll2float_rn(sum), d * w_.g}; }
-
- private:
-  Nvfp4Rows w_;
+  __device__ Term term(int, Sum sum, Unit, float d) const { return {__ll2float_rn(sum), d * w_.g}; }
 };
 
 }  // namespace

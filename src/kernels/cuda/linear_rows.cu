@@ -5,9 +5,8 @@ namespace nibble::kernels::cuda {
 namespace {
 
 template <RowFormat kFormat>
-class Rows16Format {
+class Rows16Format : public A11Format {
  public:
-  static constexpr int kSums = 1;
   using Sum = int;  // |S| < 2^31; partial sums wrap and come back
   struct Packed {
     int low[4];   // unsigned bytes
@@ -42,16 +41,16 @@ class Rows16Format {
   __device__ Unit unit(int row, int block) const {
     return format::bits_float(unit_byte(row, block) << 23);
   }
-  __device__ Sum dot(const Packed& w, const Activations16& q) const {
+  __device__ void dot(const Packed& w, const Activations16& q, Sum (&sums)[1]) const {
     int low = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       low = dot_unsigned_low(q.pairs[2 * i], w.low[i], low);
       low = dot_unsigned_high(q.pairs[2 * i + 1], w.low[i], low);
     }
-    return 256 * dot_bytes(w.high, q) + low;
+    sums[0] = 256 * dot_bytes(w.high, q) + low;
   }
-  __device__ Term term(Sum sum, Unit unit, float d) const {
+  __device__ Term term(int, Sum sum, Unit unit, float d) const {
     return {__int2float_rn(sum), d * unit};
   }
 
@@ -73,7 +72,7 @@ class Rows16Format {
 };
 
 // Two blocks of 32 meet one block of activations.
-class Q8Format {
+class Q8Format : public A11Format {
  public:
   static constexpr int kSums = 2;
   using Sum = int;
@@ -97,8 +96,10 @@ class Q8Format {
   __device__ Unit unit(int row, int index) const {
     return index < n_sums() ? format::f16_to_f32(w_.scales[static_cast<std::size_t>(row) * n_sums() + index]) : 0.0f;
   }
-  __device__ Sum dot(const Packed& w, const Activations16& q) const { return dot_bytes(w.bytes, q); }
-  __device__ Term term(Sum sum, Unit unit, float d) const { return {__int2float_rn(sum), d * unit}; }
+  __device__ void dot(const Packed& w, const Activations16& q, Sum (&sums)[1]) const {
+    sums[0] = dot_bytes(w.bytes, q);
+  }
+  __device__ Term term(int, Sum sum, Unit unit, float d) const { return {__int2float_rn(sum), d * unit}; }
 
  private:
   Rows w_;

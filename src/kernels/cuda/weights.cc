@@ -90,14 +90,17 @@ bool has_kernel_for(DType dtype) {
 }
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
-  if (!(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
+  const bool is_a11 = activations_ == ActivationFormat::kA11;
+  if (is_a11 && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
                  .found = std::to_string(view.tensor_scale),
                  .expected = "2^-42 to 2^42",
                  .hint = "quantize the model again, or scale the tensor by a power of two"};
   }
+  if (activations_ == ActivationFormat::kW4A4 && !view.input_scale_inv) return no_input_scale(view);
   DeviceNvfp4 to;
+  to.activations = activations_;
   NIBBLE_ASSIGN(to.codes, memory_for(view.name, view.codes.size()));
   NIBBLE_ASSIGN(to.scales, memory_for(view.name, view.scales.size()));
   uploader_.upload(to.codes.as<void>(), std::as_bytes(view.codes));
@@ -106,8 +109,10 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
              .n_in = static_cast<int>(view.cols),
              .codes = to.codes.as<std::uint8_t>(),
              .scales = to.scales.as<std::uint8_t>(),
-             .g = view.tensor_scale * 0x1p-10F};
-  if (use_tensor_cores_) NIBBLE_TRY(pack(view, to));
+             .g = view.tensor_scale * 0x1p-10F,
+             .tensor_scale = view.tensor_scale,
+             .input_scale_inv = view.input_scale_inv.value_or(0.0F)};
+  if (is_a11 && use_tensor_cores_) NIBBLE_TRY(pack(view, to));
   return to;
 }
 

@@ -23,8 +23,9 @@ struct DeviceRows {
   DeviceMemory values, scales, units;
 };
 
-// Packed for tensor cores, or as the file has it for the integer kernels.
+// Packed for tensor cores, or as the file has it for the integer kernels, of which those of other formats than a11 are.
 struct DeviceNvfp4 {
+  ActivationFormat activations = ActivationFormat::kA11;
   Nvfp4Weights weights;
   Nvfp4Rows rows;
   DeviceMemory packed, codes, scales;
@@ -47,6 +48,8 @@ class WeightLoader {
   Result<std::unique_ptr<Linear>> linear(const WeightSource& source);
   Result<std::unique_ptr<Embedding>> embedding(const TensorView& table);
   Uploader& uploader() { return uploader_; }
+  // What NVFP4 weights meet from now on.
+  void use_activations(ActivationFormat format) { activations_ = format; }
 
  private:
   Result<DeviceNvfp4> nvfp4(const Nvfp4View& view);
@@ -59,6 +62,7 @@ class WeightLoader {
 
   const Stream& stream_;
   bool use_tensor_cores_;
+  ActivationFormat activations_ = ActivationFormat::kA11;
   Uploader uploader_;
   std::map<const void*, std::weak_ptr<const DeviceRows>> loaded_;  // by address in the file
 };
