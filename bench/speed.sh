@@ -4,6 +4,7 @@
 #
 #     PYTHON=venv/bin/python bench/speed.sh       # a Python with llama-cpp-python; default python3
 #     MACHINE=zen5                                # in the names of the receipts of kernels
+#     PYTHON_AVX2=venv-avx2/bin/python            # kernels beside a ggml built without AVX-512 as well (docs/beside_ggml.md)
 #     GEMMA=gemma-3-270m-q4_k_m.gguf              # that model as well, if you have accepted its terms
 #
 # Timings need the machine for themselves: nothing else runs, and the script asks for a higher priority where it may.
@@ -42,6 +43,10 @@ kernels() {
 }
 kernels op
 kernels ggml --against ggml --python "$python"
+if [ -n "${PYTHON_AVX2:-}" ]; then
+  bench "speed_ggml_${machine}_avx2.json" op --isa avx2 --threads 1 --format nvfp4,q4_k,q6_k,q8_0 --shape 14336x4096 \
+    --against ggml --python "$PYTHON_AVX2"
+fi
 
 # whole KEY MODEL.gguf REPETITIONS: decode and prefill beside llama.cpp on the published file, of NVFP4 as 'quantize' makes it,
 # of NVFP4 with the published head and embedding, and of the published file itself.

@@ -99,16 +99,27 @@ struct Seen {
   int begin, end;
 };
 
-// A piece of memory that is asked for little by little, because a core drops requests beyond those that it can have in
-// flight: some in each step of sums, and kSoftmaxLines before the weights of each head.
-constexpr int kSoftmaxLines = 16;
+// What will be read is asked for little by little, because a core drops requests beyond those that it can have in
+// flight: some lines in each step of sums, and kSoftmaxLines before the weights of each head. A split ahead (24 KB and
+// more) is slower, and nearer than 8 KB as well.
+constexpr std::size_t kFetchAhead = 12 << 10;
+constexpr int kSoftmaxLines = 24;
 struct Fetch {
   const std::uint8_t* at;
-  int lines;  // a step, at most 7
+  const std::uint8_t* end;  // of the split at hand,
+  std::ptrdiff_t jump;      // and from there to the next one: 0 if that follows
+  int lines;                // a step, at most 7; 0: there is no next one
+
+  // Asked for often enough that little is fetched beyond the end.
+  [[gnu::always_inline]] void cross() {
+    if (at < end) return;
+    at += jump;
+    jump = 0;
+  }
 };
 template <int n>
 [[gnu::always_inline]] inline void fetch_lines(Fetch& fetch) {
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < n; ++i) __builtin_prefetch(fetch.at + i * kLineBytes, 0, 3);
   fetch.at += n * kLineBytes;
 }
@@ -272,6 +283,7 @@ inline void sum_values(const std::int8_t* values, int dims, const SplitWeights* 
     const int block = i / kValueBlock * kValueBlock;
     const int width = dims - block < kValueBlock ? dims - block : kValueBlock;
     const std::int8_t* const at = values + block * kSplit + (i - block) * 4;
+    fetch.cross();
     if (i + kDims <= dims && (kDims <= width || dims % kValueBlock == 0)) {
       sum_values_of<kHeads, kVectors>(at, width, weights, begin, end, fetch, sums + i, stride);
       i += kDims;
@@ -299,15 +311,21 @@ inline bool quantize_queries(const AttentionJob& job, Queries& queries) {
   return is_nonfinite;
 }
 
-// The split after `split`, if the token sees one, in as many steps as a whole split takes.
+// Of the split that is being read and the one after it, in as many steps as a whole split takes; nothing where the
+// token sees no other.
 inline Fetch fetch_next(const AttentionJob& job, int split) {
-  if ((split + 1) * kSplit >= job.n_keys) return {nullptr, 0};
+  if ((split + 1) * kSplit >= job.n_keys) return {nullptr, nullptr, 0, 0};
   int n_steps = 0;
   for_heads(job.n_heads,
             [&](auto heads, int) { n_steps += kSplit * job.shape.padded_dim / (kLanes * kScoreVectors<heads.value>); });
-  const int n_lines = static_cast<int>(split_bytes(job.shape) / kLineBytes) - job.n_heads * kSoftmaxLines;
+  const std::size_t bytes = split_bytes(job.shape);
+  const int n_lines = static_cast<int>(bytes / kLineBytes) - job.n_heads * kSoftmaxLines;
   const int lines = (n_lines + n_steps - 1) / n_steps;
-  return {job.splits.piece(job.shape, split + 1), lines > 1 ? lines : 1};
+  const std::uint8_t* const begin = job.splits.piece(job.shape, split);
+  return {.at = begin + (bytes < kFetchAhead ? bytes : kFetchAhead),
+          .end = begin + bytes,
+          .jump = job.splits.piece(job.shape, split + 1) - (begin + bytes),
+          .lines = lines > 1 ? lines : 1};
 }
 
 // One split for all heads of a job, so that its keys and values are read once from where they are far away.
@@ -323,6 +341,7 @@ inline bool sum_split(const AttentionJob& job, const Queries& queries, int split
   for_heads(job.n_heads, [&](auto heads, int head) {
     constexpr int kKeys = kScoreVectors<heads.value> * kLanes;
     for (int key = seen.begin / kKeys * kKeys; key < seen.end; key += kKeys) {
+      fetch.cross();
       score_keys<heads.value>(at.keys + key / kKeyBlock * kKeyBlock * dims + key % kKeyBlock * 2,
                               queries.q + head * dims, dims, fetch, scores + head * kSplit + key);
     }

@@ -1,6 +1,7 @@
 // How keys and values lie in the cache of the CPU: 128 positions of one head, a split of attention, are one piece of
-// memory that is read from its start to its end. In the keys a lane of 32 bits is a position and holds two dimensions;
-// in the values it is a dimension and holds four positions. So nothing is ever added across lanes.
+// memory that is read from its start to its end: keys, scales, values. In the keys a lane of 32 bits is a position and
+// holds two dimensions; in the values it is a dimension and holds four positions. So nothing is ever added across
+// lanes.
 #pragma once
 
 #include <cstddef>
@@ -49,8 +50,9 @@ struct KvSplits {
   [[gnu::always_inline]] KvSplit at(const HeadShape& shape, int split) const {
     std::uint8_t* const bytes = piece(shape, split);
     const std::size_t elements = format::nc1::kSplit * static_cast<std::size_t>(shape.padded_dim);
-    auto* const scales = reinterpret_cast<float*>(bytes + 3 * elements);
-    return {reinterpret_cast<std::int16_t*>(bytes), reinterpret_cast<std::int8_t*>(bytes + 2 * elements), scales,
+    auto* const scales = reinterpret_cast<float*>(bytes + 2 * elements);
+    float* const end = scales + 2 * format::nc1::kSplit;
+    return {reinterpret_cast<std::int16_t*>(bytes), reinterpret_cast<std::int8_t*>(end), scales,
             scales + format::nc1::kSplit};
   }
 };
