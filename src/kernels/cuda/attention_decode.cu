@@ -78,6 +78,7 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArgs d) {
   __shared__ Shared s;
   NIBBLE_DYNAMIC_SHARED(unsigned char, memory, 16);
+  wait_for_predecessors();
   if (kHeadDim != 0) d.attention.head_dim = d.kv.head_dim = kHeadDim;
   const AttentionArgs& a = d.attention;
   const int row = blockIdx.z, warp = threadIdx.x / kWarp, pos = a.rows[row].pos;
@@ -128,6 +129,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_decode_kernel(DecodeArg
     by = prepare_head(d.kv, mine, is_value);
   }
   wait_copies<0>();
+  let_successors_start();
   __syncthreads();
   if (has_new) {
     const int at = pos % kSplit;
@@ -162,7 +164,9 @@ cudaError_t launch(const DecodeArgs& d, cudaStream_t stream) {
   const int group = a.n_heads / a.n_kv_heads, parts = (group + kQueries - 1) / kQueries;
   const std::size_t bytes = decode_shared_bytes(a.head_dim, d.rotary_dim, group);
   const auto run = [&](auto kernel) {
-    return launch_kernel(kernel, {dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes}, stream, d);
+    LaunchShape shape = {dim3(a.n_splits, a.n_kv_heads * parts, a.n_rows), kThreads, bytes};
+    shape.starts_early = true;
+    return launch_kernel(kernel, shape, stream, d);
   };
   if (a.head_dim == 64) return run(attention_decode_kernel<64>);
   if (a.head_dim == 128) return run(attention_decode_kernel<128>);

@@ -251,6 +251,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
   together.input = {in.quantized.h, in.quantized.d_columns, in.n_rows, in.n_in, in.quantized.d_stride};
   together.n_segments = 0;
   together.route = route_;
+  together.is_spread = true;
   int n_together = 0;  // outputs
   const auto launch_together = [&] {
     if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});

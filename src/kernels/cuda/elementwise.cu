@@ -134,10 +134,12 @@ __device__ inline float sum_lane(const AddNormArgs& a, std::size_t at, float* ro
 // instructions are. The barrier keeps x unwritten until all have read it.
 __global__ void __launch_bounds__(kThreads) add_norm_cluster_kernel(AddNormArgs a) {
   __shared__ float row_shared[kSharedRow];
+  wait_for_predecessors();
   const int row = blockIdx.y, n_blocks = padded_columns(a.dim) / kBlockColumns;
   const std::size_t at = static_cast<std::size_t>(row) * a.dim;
   const float lane_sum = sum_lane(a, at, row_shared);
   cluster_arrive();
+  let_successors_start();
   const float r = norm_factor(a, lane_sum);
   cluster_wait();
   constexpr int kWarpsPerBlock = kThreads / kWarp;
@@ -236,6 +238,8 @@ __device__ inline float gated(float gate, float up) {
 
 template <Gate kKind>
 __global__ void __launch_bounds__(kThreads) gate_kernel(GateArgs a) {
+  wait_for_predecessors();
+  let_successors_start();
   const std::size_t at = static_cast<std::size_t>(blockIdx.y) * a.dim;
   quantize_some_blocks(a.quantized, a.flags, a.dim, [&](int i) {
     const float value = gated<kKind>(a.gate[at + i], a.up[at + i]);
@@ -280,22 +284,15 @@ cudaError_t launch_cluster_norm(const AddNormArgs& a, cudaStream_t stream) {
   shape.cluster = std::min(kMaxCluster, blocks_for(padded_columns(a.dim) / kBlockColumns, kThreads / kWarp));
   shape.grid = dim3(shape.cluster, a.n_rows);
   shape.block = kThreads;
+  shape.starts_early = true;
   return launch_kernel(add_norm_cluster_kernel, shape, stream, a);
-}
-
-cudaError_t device_has_clusters(bool* has) {
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  *has = major >= 9;
-  return error;
 }
 
 }  // namespace
 
 cudaError_t launch(const AddNormArgs& a, cudaStream_t stream) {
   bool has_clusters = false;
-  const cudaError_t error = device_has_clusters(&has_clusters);
+  const cudaError_t error = is_sm90_or_later(&has_clusters);
   if (error != cudaSuccess) return error;
   if (a.dim > kSharedRow) return launch_kernel(add_norm_long_kernel, {a.n_rows, kNormThreads}, stream, a);
   if (has_clusters && a.n_rows <= kFewRows) return launch_cluster_norm(a, stream);
@@ -311,7 +308,9 @@ namespace {
 template <Gate kKind>
 cudaError_t launch_gate(const GateArgs& a, cudaStream_t stream) {
   if (a.quantized.q != nullptr) {
-    return launch_kernel(gate_kernel<kKind>, {quantize_grid(a.n_rows, a.dim), kThreads}, stream, a);
+    LaunchShape shape = {quantize_grid(a.n_rows, a.dim), kThreads};
+    shape.starts_early = true;
+    return launch_kernel(gate_kernel<kKind>, shape, stream, a);
   }
   const int blocks = blocks_for(static_cast<std::int64_t>(a.n_rows) * a.dim, kThreads);
   return launch_kernel(gate_only_kernel<kKind>, {blocks, kThreads}, stream, a);

@@ -12,8 +12,17 @@ struct LaunchShape {
   dim3 grid, block;
   std::size_t shared_bytes = 0;  // of dynamic shared memory, see NIBBLE_DYNAMIC_SHARED in ptx.cuh
   unsigned cluster = 1;          // thread blocks along x that form a cluster
-  bool starts_early = false;     // the kernel waits for those ahead of it in the stream by itself (sm_90 and later)
+  bool starts_early = false;     // the kernel waits for those ahead of it in the stream by itself, where GPUs can
 };
+
+// What sm_90 brought: clusters, and kernels that start early.
+inline cudaError_t is_sm90_or_later(bool* is) {
+  int device = 0, major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  *is = major >= 9;
+  return error;
+}
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
@@ -36,7 +45,12 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shap
     cluster.val.clusterDim.x = shape.cluster;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   }
+  bool starts_early = false;
   if (shape.starts_early) {
+    const cudaError_t error = is_sm90_or_later(&starts_early);
+    if (error != cudaSuccess) return error;
+  }
+  if (starts_early) {
     cudaLaunchAttribute& early = attributes[config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

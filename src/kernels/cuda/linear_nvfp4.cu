@@ -61,13 +61,9 @@ cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
   Device device;
   cudaError_t error = current_device(&device);
   if (error != cudaSuccess) return error;
-  Problem problem = {reinterpret_cast<const __half*>(args.input.q),
-                     args.input.d,
-                     args.input.n_rows,
-                     args.input.d_stride,
-                     nvfp4_padded_inputs(args.input.n_in) / kNvfp4Pair,
-                     args.n_segments,
-                     {}};
+  Problem problem = {
+      reinterpret_cast<const __half*>(args.input.q),     args.input.d,   args.input.n_rows, args.input.d_stride,
+      nvfp4_padded_inputs(args.input.n_in) / kNvfp4Pair, args.is_spread, args.n_segments,   {}};
   for (int s = 0; s < args.n_segments; ++s) problem.segments[s] = resolve(args.segments[s]);
 
   const bool few_rows = args.input.n_rows <= kNvfp4GemvRows;

@@ -91,6 +91,9 @@ struct Nvfp4LinearArgs {
   Nvfp4Segment segments[kNvfp4MaxSegments];  // of equal n_in
   int n_segments = 1;
   Nvfp4Route route = Nvfp4Route::kAuto;
+  // Few rows: no multiprocessor takes two thread blocks of the launch where each could have one. While a small kernel
+  // ahead holds some of them, the GPU does that. Products right behind one another want the room for the next one.
+  bool is_spread = false;
   bool operator==(const Nvfp4LinearArgs&) const = default;
 };
 // Asynchronous; fit for capture into a graph. May start before the kernels ahead of it in the stream have ended (it

@@ -64,14 +64,15 @@ cudaError_t launch(const Problem& p, const Device& device, bool only_exact, cuda
   for (int s = 0; s < p.n_segments; ++s) n_tiles += p.segments[s].n_tiles;
   constexpr int kFixedBytes = sizeof(Shared<kTokens>), kRingBytes = kWarps * kUnitBytes;  // of one unit a warp
   const int ring_units = std::min(Shape<kTokens>::kRingUnits, (device.shared_bytes - kFixedBytes) / kRingBytes);
-  const int bytes = kFixedBytes + ring_units * kRingBytes;
   const int blocks = blocks_for(kTokens, n_tiles, device.n_multiprocessors);
+  int bytes = kFixedBytes + ring_units * kRingBytes;
+  if (p.is_spread && blocks == device.n_multiprocessors) bytes = std::max(bytes, device.shared_bytes / 2 + 1);
   const int grid = std::max(std::min(n_tiles, blocks), (n_tiles + kMaxTiles - 1) / kMaxTiles);
   LaunchShape shape;
   shape.grid = dim3(grid, (p.n_rows + kNvfp4GemvRows - 1) / kNvfp4GemvRows);
   shape.block = Shape<kTokens>::kThreads;
   shape.shared_bytes = bytes;
-  shape.starts_early = device.capability >= 90;
+  shape.starts_early = true;
   return launch_kernel(gemv_kernel<kTokens>, shape, stream, p, static_cast<u32>(ring_units), only_exact);
 }
 

@@ -23,6 +23,7 @@ struct Problem {
   int n_rows;
   int d_stride;
   int n_pairs;
+  bool is_spread;
   int n_segments;
   Segment segments[kNvfp4MaxSegments];
 };
