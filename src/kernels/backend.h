@@ -147,9 +147,13 @@ class Backend {
 
   // --- one step: a forward pass; a backend may record the ops between begin_step and end_step and run them as one ---
   virtual void begin_step(int n_flags) = 0;
-  // Waits for the step. Element i is non-zero if what flag i stands for met a non-finite value (contract, rule 4); rows
-  // of embed, rope, store_kv and attention raise the flag of their index. Valid until the next begin_step.
+  // Waits for the step, which may fail: see fault(). Element i is non-zero if what flag i stands for met a non-finite
+  // value (contract, rule 4); rows of embed, rope, store_kv and attention raise the flag of their index. Valid until
+  // the next begin_step.
   virtual std::span<const std::uint8_t> end_step() = 0;
+  // Why this backend cannot be used any more: its machine failed in a step or a read. What was computed since
+  // begin_step is then worthless; later steps do nothing, and admit refuses.
+  virtual Status fault() const { return ok_status(); }
 
   virtual void embed(const Embedding& table, std::span<const std::int32_t> tokens,
                      float* out /* [n_rows, d_model] */) = 0;

@@ -173,9 +173,12 @@ Status Transformer::forward(const Batch& batch, std::span<float> logits) {
   std::span<float> unread = logits;
   while (true) {
     if (!head_rows.empty()) head(head_rows);
-    NIBBLE_TRY(check_flags(backend_.end_step(), batch, head_rows));
+    const std::span<const std::uint8_t> flags = backend_.end_step();
+    NIBBLE_TRY(backend_.fault());
+    NIBBLE_TRY(check_flags(flags, batch, head_rows));
     const std::size_t n_floats = head_rows.size() * config_.vocab_size;
     if (n_floats != 0) backend_.read(activations_.logits->data(), unread.first(n_floats));
+    NIBBLE_TRY(backend_.fault());
     unread = unread.subspan(n_floats);
     if (wanted.empty()) break;
     head_rows = take_group();

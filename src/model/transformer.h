@@ -47,7 +47,7 @@ class Transformer {
 
   // Runs the batch: keys and values of every row enter its cache, and logits [logit_rows.size(), vocab_size] are
   // written. A non-finite value anywhere is an error that names the row's position; the caches of the batch are then
-  // unusable from that position on.
+  // unusable from that position on. A machine that fails is an error too, of this and every later call.
   Status forward(const Batch& batch, std::span<float> logits);
 
   int max_rows() const { return activations_.max_rows; }

@@ -28,8 +28,9 @@ struct Gpu {
 };
 const Gpu& gpu();
 
-// A fault that the emulation makes on purpose, for positive controls: what of the tests notices it.
-enum class Fault { kNone, kNoSyncThreads, kNoSyncWarp, kNoCopyWait, kWrongBit };
+// A fault that the emulation makes on purpose, for positive controls: what of the tests notices it. Of a lost GPU no
+// work is done, and whoever waits for it, or asks for memory, is told.
+enum class Fault { kNone, kNoSyncThreads, kNoSyncWarp, kNoCopyWait, kWrongBit, kLost };
 Fault fault();
 void set_fault(Fault fault);
 

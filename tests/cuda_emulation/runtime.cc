@@ -53,7 +53,14 @@ Memory& memory() {
   return *the_memory;
 }
 
+// What every call says that would notice it.
+cudaError_t state_of_gpu() {
+  return nibble::cuda_emulation::fault() == nibble::cuda_emulation::Fault::kLost ? cudaErrorIllegalAddress
+                                                                                 : cudaSuccess;
+}
+
 cudaError_t do_or_record(cudaStream_t stream, std::function<void()> work) {
+  if (state_of_gpu() != cudaSuccess) return cudaSuccess;  // only those who wait are told
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->work.push_back(std::move(work));
   } else {
@@ -112,6 +119,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
       return "cudaErrorInvalidConfiguration";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
     case cudaErrorNotSupported:
       return "cudaErrorNotSupported";
     default:
@@ -173,6 +182,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** out, std::size_t bytes) {
+  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
   Memory& m = memory();
   const std::scoped_lock lock(m.mutex);
   if (bytes > kTotalBytes - m.used) return cudaErrorMemoryAllocation;
@@ -201,6 +211,7 @@ cudaError_t cudaFree(void* freed) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** out, std::size_t bytes) {
+  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
   if (posix_memalign(out, kAlign, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*out, kPoison, bytes);
   return cudaSuccess;
@@ -228,13 +239,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream != nullptr && stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+  return stream != nullptr && stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : state_of_gpu();
 }
 cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->capture != nullptr) return cudaErrorInvalidValue;
+  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
   stream->capture = new EmulatedGraph;
   return cudaSuccess;
 }
@@ -249,6 +261,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (stream != nullptr && stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
   for (const auto& work : exec->work) work();
   return cudaSuccess;
 }

@@ -64,7 +64,12 @@ class CudaBackend final : public Backend {
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
 
   void begin_step(int n_flags) override { step_.begin(n_flags); }
-  std::span<const std::uint8_t> end_step() override { return step_.end(); }
+  std::span<const std::uint8_t> end_step() override {
+    const auto flags = step_.end();
+    outgrown_.clear();
+    return flags;
+  }
+  Status fault() const override { return step_.status(); }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
   void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;
@@ -120,6 +125,7 @@ class CudaBackend final : public Backend {
   bool are_different_caches(std::span<const TokenRow> rows);
   bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
+  Status try_read(const float* source, std::span<float> destination);
   template <typename Args>
   void record(const char* name, const Args& args, std::array<int, 4> shape) {
     NIBBLE_CHECK(step_.is_open(), "an op outside of a step");
@@ -134,14 +140,16 @@ class CudaBackend final : public Backend {
   Step step_;
   std::vector<DeviceRow> rows_;         // scratch
   std::vector<const KvCache*> caches_;  // scratch
+  std::vector<DeviceMemory> outgrown_;  // scratch that a step in the making may still use
   DeviceMemory partial_;                // sums of attention; grows
   DeviceMemory arrived_;                // how many thread blocks of a decoded head have ended; zeros, grows
-  PinnedMemory answers_{0};             // what read() brings; grows
+  PinnedMemory answers_;                // what read() brings; grows
 };
 
 Status CudaBackend::admit(const MemoryNeed& need) {
+  NIBBLE_TRY(fault());
   std::size_t free = 0, total = 0;
-  must(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  NIBBLE_TRY(check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
   return check_fits(need, free > kReserve ? free - kReserve : 0, total, device_.name);
 }
 
@@ -306,14 +314,16 @@ StoreKvArgs CudaBackend::kv_args(float* k, const float* v, std::span<const Token
           layer};
 }
 
-// Zeros when it grows.
+// Zeros when it grows. What ops of this step were recorded with stays until it has ended.
 void* CudaBackend::scratch(DeviceMemory& memory, std::size_t bytes, const char* what) {
-  if (memory.size() < bytes) {
-    stream_.wait();
-    memory = DeviceMemory();  // first, so that both need not fit
-    memory = must_allocate(bytes, what);
-    must(cudaMemsetAsync(memory.as<void>(), 0, bytes, stream_.get()), "cudaMemsetAsync", what);
-  }
+  if (memory.size() >= bytes || !step_.status().ok()) return memory.as<void>();
+  const auto grow = [&]() -> Status {
+    NIBBLE_ASSIGN(DeviceMemory larger, DeviceMemory::allocate(bytes, what));
+    NIBBLE_TRY(check(cudaMemsetAsync(larger.as<void>(), 0, bytes, stream_.get()), "cudaMemsetAsync", what));
+    outgrown_.push_back(std::exchange(memory, std::move(larger)));
+    return ok_status();
+  };
+  if (auto grown = grow(); !grown.ok()) step_.fail(std::move(grown).error());
   return memory.as<void>();
 }
 
@@ -492,11 +502,20 @@ void CudaBackend::add_rows(const float* x, const float* y, std::span<const std::
 // Through pinned memory: the driver's own way for pageable memory is slower and waits more often.
 void CudaBackend::read(const float* source, std::span<float> destination) {
   NIBBLE_CHECK(!step_.is_open(), "read() inside of a step");
-  if (answers_.size() < destination.size_bytes()) answers_ = PinnedMemory(destination.size_bytes());
-  must(cudaMemcpyAsync(answers_.data(), source, destination.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
-       "cudaMemcpyAsync", fmt::format("{} floats to the host", destination.size()));
-  stream_.wait();
+  if (!step_.status().ok()) return;
+  if (auto read = try_read(source, destination); !read.ok()) step_.fail(std::move(read).error());
+}
+
+Status CudaBackend::try_read(const float* source, std::span<float> destination) {
+  if (answers_.size() < destination.size_bytes()) {
+    NIBBLE_ASSIGN(answers_, PinnedMemory::allocate(destination.size_bytes()));
+  }
+  NIBBLE_TRY(
+      check(cudaMemcpyAsync(answers_.data(), source, destination.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+            "cudaMemcpyAsync", fmt::format("{} floats to the host", destination.size())));
+  NIBBLE_TRY(stream_.try_wait());
   std::memcpy(destination.data(), answers_.data(), destination.size_bytes());
+  return ok_status();
 }
 
 // The route of a name; none for the integer kernels.

@@ -87,6 +87,11 @@ Error cuda_error(const std::string& call, const std::string& what, cudaError_t s
                .hint = "'nibble doctor' says what this machine has; {backend=cpu} gives the same answer"};
 }
 
+Status check(cudaError_t status, const char* call, const std::string& what) {
+  if (status == cudaSuccess) return ok_status();
+  return cuda_error(call, what, status);
+}
+
 void must(cudaError_t status, const char* call, const std::string& what) {
   if (status == cudaSuccess) [[likely]]
     return;
@@ -118,8 +123,18 @@ DeviceMemory must_allocate(std::size_t bytes, const std::string& what) {
   return std::move(*memory);
 }
 
-PinnedMemory::PinnedMemory(std::size_t bytes) : size_(bytes) {
-  must(cudaMallocHost(&data_, std::max<std::size_t>(bytes, 1)), "cudaMallocHost", fmt::format("{} bytes", bytes));
+Result<PinnedMemory> PinnedMemory::allocate(std::size_t bytes) {
+  PinnedMemory memory;
+  NIBBLE_TRY(check(cudaMallocHost(&memory.data_, std::max<std::size_t>(bytes, 1)), "cudaMallocHost",
+                   fmt::format("{} bytes", bytes)));
+  memory.size_ = bytes;
+  return memory;
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+  auto memory = allocate(bytes);
+  if (!memory.ok()) check_failed(__FILE__, __LINE__, "cudaMallocHost", memory.error().to_string().c_str());
+  *this = std::move(*memory);
 }
 PinnedMemory::~PinnedMemory() {
   if (data_ != nullptr) cudaFreeHost(data_);
@@ -133,6 +148,9 @@ Stream::~Stream() {
 }
 void Stream::wait() const {
   must(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+Status Stream::try_wait() const {
+  return check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
 Uploader::Uploader(const Stream& stream) : stream_(stream) {

@@ -30,6 +30,9 @@ Result<Device> find_device();
 // The sentence of a failed call: what was called, on what, and what the runtime says.
 Error cuda_error(const std::string& call, const std::string& what, cudaError_t status);
 
+// The same as a value, ok where nothing failed.
+Status check(cudaError_t status, const char* call, const std::string& what = {});
+
 // Calls that fail only by a fault of ours or of the machine: the program cannot go on.
 void must(cudaError_t status, const char* call, const std::string& what = {});
 
@@ -66,7 +69,8 @@ DeviceMemory must_allocate(std::size_t bytes, const std::string& what);
 // Host memory that the device reads and writes on its own.
 class PinnedMemory {
  public:
-  explicit PinnedMemory(std::size_t bytes);
+  PinnedMemory() = default;
+  explicit PinnedMemory(std::size_t bytes);  // at load: must succeed
   PinnedMemory(PinnedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {
@@ -75,6 +79,7 @@ class PinnedMemory {
     return *this;
   }
   ~PinnedMemory();
+  static Result<PinnedMemory> allocate(std::size_t bytes);
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   std::size_t size() const { return size_; }
 
@@ -90,7 +95,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
   cudaStream_t get() const { return stream_; }
-  void wait() const;
+  void wait() const;  // at load: must succeed
+  Status try_wait() const;
 
  private:
   cudaStream_t stream_ = nullptr;

@@ -24,13 +24,14 @@ cudaError_t launch(const ClearArgs& a, cudaStream_t stream) {
   return a.bytes == 0 ? cudaSuccess : cudaMemsetAsync(a.memory, 0, a.bytes, stream);
 }
 
-void Command::run(cudaStream_t stream) const {
+Status Command::run(cudaStream_t stream) const {
   const cudaError_t status = launch_(args_, stream);
-  if (status != cudaSuccess) [[unlikely]]
-    must(status, name_, fmt::format("shape {}", fmt::join(shape_, " x ")));
+  if (status == cudaSuccess) [[likely]]
+    return ok_status();
+  return check(status, name_, fmt::format("shape {}", fmt::join(shape_, " x ")));
 }
 
-Step::Step(const Stream& stream, bool use_graphs) : stream_(stream), use_graphs_(use_graphs) {}
+Step::Step(const Stream& stream, bool use_graphs) : stream_(stream), use_graphs_(use_graphs), status_(ok_status()) {}
 
 Step::~Step() {
   for (const Recorded& r : recorded_) {
@@ -38,15 +39,27 @@ Step::~Step() {
   }
 }
 
-void Step::reserve(std::size_t staged, std::size_t n_flags) {
+// A fault of the GPU is noticed by whichever call waits for it first, so the message names a step and not a kernel.
+// CUDA gives nothing back after most of them: the process can go on, this backend cannot.
+void Step::fail(Error error) {
+  if (!status_.ok()) return;
+  error.message = fmt::format("the GPU failed in a step of {} launches: {}", commands_.size(), error.message);
+  error.expected = "a step that ends; this backend cannot be used any more";
+  error.hint =
+      "start the program again; 'nibble doctor' says what this machine has, {backend=cpu} gives the same answer";
+  status_ = std::move(error);
+}
+
+Status Step::reserve(std::size_t staged, std::size_t n_flags) {
   if (staged_.size() < staged) {
-    staged_ = PinnedMemory(staged);
-    device_staged_ = must_allocate(staged, "the inputs of a step");
+    NIBBLE_ASSIGN(staged_, PinnedMemory::allocate(staged));
+    NIBBLE_ASSIGN(device_staged_, DeviceMemory::allocate(staged, "the inputs of a step"));
   }
   if (flags_.size() < n_flags) {
-    flags_ = PinnedMemory(n_flags);
-    device_flags_ = must_allocate(n_flags, "the flags of a step");
+    NIBBLE_ASSIGN(flags_, PinnedMemory::allocate(n_flags));
+    NIBBLE_ASSIGN(device_flags_, DeviceMemory::allocate(n_flags, "the flags of a step"));
   }
+  return ok_status();
 }
 
 void Step::begin(int n_flags) {
@@ -55,14 +68,18 @@ void Step::begin(int n_flags) {
   n_flags_ = n_flags;
   n_staged_ = 0;
   last_staged_at_ = nullptr;
-  const auto flag_bytes = static_cast<std::size_t>(n_flags);
-  reserve(kStagedAtLeast + kStagedPerFlag * flag_bytes, flag_bytes);
   commands_.clear();
+  if (!status_.ok()) return;
+  const auto flag_bytes = static_cast<std::size_t>(n_flags);
+  if (auto reserved = reserve(kStagedAtLeast + kStagedPerFlag * flag_bytes, flag_bytes); !reserved.ok()) {
+    return fail(std::move(reserved).error());
+  }
   record("cudaMemcpyAsync", CopyArgs{}, {});  // kUpload; end() knows how much
   record("cudaMemsetAsync", ClearArgs{device_flags_.as<void>(), flag_bytes}, {n_flags, 1, 1, 1});
 }
 
 const void* Step::stage_bytes(std::span<const std::byte> bytes) {
+  if (!status_.ok()) return nullptr;
   // Every layer brings the same rows.
   if (last_staged_at_ != nullptr && std::ranges::equal(bytes, last_staged_)) return last_staged_at_;
   NIBBLE_CHECK(n_staged_ + bytes.size() <= staged_.size(), "a step has more inputs than its flags announced");
@@ -73,26 +90,35 @@ const void* Step::stage_bytes(std::span<const std::byte> bytes) {
   return last_staged_at_;
 }
 
-void Step::run_commands(const std::vector<Command>& commands) const {
-  for (const Command& command : commands) command.run(stream_.get());
+Status Step::run_commands(const std::vector<Command>& commands) const {
+  for (const Command& command : commands) NIBBLE_TRY(command.run(stream_.get()));
+  return ok_status();
 }
 
-cudaGraphExec_t Step::capture(const std::vector<Command>& commands) const {
-  must(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  run_commands(commands);
+Result<cudaGraphExec_t> Step::capture(const std::vector<Command>& commands) const {
+  NIBBLE_TRY(check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"));
+  Status recorded = run_commands(commands);
   cudaGraph_t graph = nullptr;
-  must(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
+  const cudaError_t ended = cudaStreamEndCapture(stream_.get(), &graph);  // whatever was recorded
+  NIBBLE_TRY(std::move(recorded));
+  NIBBLE_TRY(check(ended, "cudaStreamEndCapture"));
   cudaGraphExec_t exec = nullptr;
-  must(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate", fmt::format("{} launches", commands.size()));
-  must(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
+  NIBBLE_TRY(check(cudaGraphDestroy(graph), "cudaGraphDestroy"));
+  NIBBLE_TRY(check(made, "cudaGraphInstantiate", fmt::format("{} launches", commands.size())));
   return exec;
 }
 
 std::span<const std::uint8_t> Step::end() {
-  const std::span<const std::uint8_t> raised(reinterpret_cast<const std::uint8_t*>(flags_.data()),
-                                             static_cast<std::size_t>(n_flags_));
-  if (!is_open_) return raised;  // asked a second time
-  is_open_ = false;
+  const bool was_open = std::exchange(is_open_, false);  // otherwise asked a second time
+  if (was_open && status_.ok()) {
+    if (auto ran = run_or_replay(); !ran.ok()) fail(std::move(ran).error());
+  }
+  if (!status_.ok()) return {};
+  return {reinterpret_cast<const std::uint8_t*>(flags_.data()), static_cast<std::size_t>(n_flags_)};
+}
+
+Status Step::run_or_replay() {
   // What the kernels need goes before them, what they report after them; all of it is one record.
   const auto flag_bytes = static_cast<std::size_t>(n_flags_);
   commands_[kUpload] = Command("cudaMemcpyAsync", CopyArgs{device_staged_.as<void>(), staged_.data(), n_staged_},
@@ -101,20 +127,22 @@ std::span<const std::uint8_t> Step::end() {
 
   const auto known = std::ranges::find(recorded_, commands_, &Recorded::commands);
   if (!use_graphs_ || known == recorded_.end()) {
-    run_commands(commands_);
+    NIBBLE_TRY(run_commands(commands_));
     if (use_graphs_) recorded_.push_front({commands_});
   } else {
-    if (known->graph == nullptr) known->graph = capture(known->commands);
-    must(cudaGraphLaunch(known->graph, stream_.get()), "cudaGraphLaunch");
+    if (known->graph == nullptr) {
+      NIBBLE_ASSIGN(known->graph, capture(known->commands));
+    }
+    NIBBLE_TRY(check(cudaGraphLaunch(known->graph, stream_.get()), "cudaGraphLaunch"));
     ++n_replayed_;
     recorded_.splice(recorded_.begin(), recorded_, known);
   }
-  stream_.wait();
+  NIBBLE_TRY(stream_.try_wait());
   if (recorded_.size() > kMaxRecorded) {
     if (recorded_.back().graph != nullptr) cudaGraphExecDestroy(recorded_.back().graph);
     recorded_.pop_back();
   }
-  return raised;
+  return ok_status();
 }
 
 }  // namespace nibble::kernels::cuda

@@ -49,7 +49,7 @@ class Command {
     static_assert(sizeof(Args) <= sizeof(args_) && std::is_trivially_copyable_v<Args>);
     new (args_) Args(args);
   }
-  void run(cudaStream_t stream) const;
+  Status run(cudaStream_t stream) const;
   bool operator==(const Command& other) const { return equal_ == other.equal_ && equal_(args_, other.args_); }
 
  private:
@@ -77,9 +77,13 @@ class Step {
   ~Step();
 
   void begin(int n_flags);
-  // Runs what was recorded and waits. Element i: flag i was raised.
+  // Runs what was recorded and waits. Element i: flag i was raised; none where a call failed.
   std::span<const std::uint8_t> end();
   bool is_open() const { return is_open_; }
+
+  // The first call that failed. From then on steps record nothing and do nothing.
+  const Status& status() const { return status_; }
+  void fail(Error error);
 
   Flags flags(int first) const { return {device_flags_.as<std::uint8_t>(), n_flags_, first}; }
   // Copies values to where the step's kernels will find them.
@@ -89,7 +93,7 @@ class Step {
   }
   template <typename Args>
   void record(const char* name, const Args& args, std::array<int, 4> shape) {
-    commands_.emplace_back(name, args, shape);
+    if (status_.ok()) commands_.emplace_back(name, args, shape);
   }
 
   int n_replayed() const { return n_replayed_; }  // steps that ran as a graph
@@ -102,23 +106,25 @@ class Step {
   static constexpr std::size_t kMaxRecorded = 32;
 
   const void* stage_bytes(std::span<const std::byte> bytes);
-  void reserve(std::size_t staged, std::size_t n_flags);
-  void run_commands(const std::vector<Command>& commands) const;
-  cudaGraphExec_t capture(const std::vector<Command>& commands) const;
+  Status reserve(std::size_t staged, std::size_t n_flags);
+  Status run_commands(const std::vector<Command>& commands) const;
+  Result<cudaGraphExec_t> capture(const std::vector<Command>& commands) const;
+  Status run_or_replay();
 
   const Stream& stream_;
   bool use_graphs_;
+  Status status_;
   bool is_open_ = false;
   int n_flags_ = 0;
   int n_replayed_ = 0;
   std::vector<Command> commands_;
   std::list<Recorded> recorded_;  // latest first
-  PinnedMemory staged_{0};
+  PinnedMemory staged_;
   DeviceMemory device_staged_;
   std::size_t n_staged_ = 0;
   std::span<const std::byte> last_staged_;
   const void* last_staged_at_ = nullptr;
-  PinnedMemory flags_{0};
+  PinnedMemory flags_;
   DeviceMemory device_flags_;
 };
 

@@ -13,6 +13,7 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
+  cudaErrorIllegalAddress = 700,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
 };
