@@ -15,7 +15,7 @@ Status run_canary(const KernelTable& table);
 // Digests of what the table computes from fixed inputs; the same for every instruction set.
 struct CanaryDigests {
   std::uint64_t elementary;  // silu, rms_norm, rope
-  std::uint64_t linear;      // NVFP4 and F16 rows, one and three tokens
+  std::uint64_t linear;      // NVFP4 and F16 rows, one, three and five tokens; NVFP4, 33
   std::uint64_t quant;       // nk1: every block-quantized type of GGUF, one and three tokens
   std::uint64_t attention;   // 130 keys: two splits
   std::uint64_t abilities;   // gelu, scale, attention with a window

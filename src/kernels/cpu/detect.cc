@@ -26,11 +26,9 @@ constexpr bool kHasSimd = false;
 struct Isa {
   std::string_view name;
   std::string_view needs;
-  bool only_by_name = false;  // 'auto' passes it over
 };
 constexpr Isa kIsas[] = {
-    // By name until these very kernels have run on tiles: an earlier form of them has (docs/kernels.md).
-    {"amx", "x86-64 with AVX-512 (F, BW, VL, DQ, VNNI) and AMX bf16 tiles, on a kernel that hands them out", true},
+    {"amx", "x86-64 with AVX-512 (F, BW, VL, DQ, VNNI) and AMX bf16 tiles, on a kernel that hands them out"},
     {"avx512", "x86-64 with AVX-512 F, BW, VL, DQ, VNNI"},
     {"avxvnni", "x86-64 with AVX2, FMA, F16C, AVX-VNNI"},
     {"avx2", "x86-64 with AVX2, FMA, F16C"},
@@ -162,10 +160,7 @@ std::vector<std::string_view> isa_names() {
 }
 
 std::string_view default_isa() {
-  for (const Isa& isa : kIsas) {
-    if (!isa.only_by_name && why_unusable(isa).empty()) return isa.name;
-  }
-  return "scalar";
+  return isa_names().front();
 }
 
 std::vector<IsaState> isa_states() {

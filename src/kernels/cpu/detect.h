@@ -12,7 +12,7 @@ namespace nibble::kernels::cpu {
 
 // Those that can be used here, the widest first; "scalar" is always the last.
 std::vector<std::string_view> isa_names();
-// The first of them that has been run on hardware: the others are taken by name only.
+// The first of them.
 std::string_view default_isa();
 
 // Every instruction set that nibble knows, with the reason why it cannot be used here, or an empty string.
