@@ -149,7 +149,7 @@ benchmark() {
     python3 tools/flash_attention.py "$OUT/flash_attention.json" && peer=(--peer "$OUT/flash_attention.json")
   fi
   "$tools/bench_attention" --backend cuda --limit "$limit" "${peer[@]}" -o "$OUT/bench_attention.json" | tee "$OUT/bench_attention.txt"
-  "$tools/bench_model" --backend cuda --limit "$limit" -o "$OUT/bench_model.json" | tee "$OUT/bench_model.txt"
+  "$tools/bench_model" --backend cuda --contract nc1,native --limit "$limit" -o "$OUT/bench_model.json" | tee "$OUT/bench_model.txt"
 }
 
 linear_routes() { build/gpu_check/tools/cuda_linear_check 1 | tee "$OUT/linear_check.txt"; }

@@ -277,7 +277,7 @@ stage_cuda() {
 # of multiprocessors. What is slow to emulate and the same on both runs on one: attention over many splits on the first,
 # weights and models of other contracts than nc1 on the second.
 EMULATED_GPUS=(80x4 90x3)
-EMULATED_TESTS='CudaEmulation*:Graphs/CudaEmulation*:SeamCanary*:Attention*:Elementwise*:Rope*:Embed*:Fused*:LinearNvfp4*:LinearRows*:LinearQ8*:LinearInput*'
+EMULATED_TESTS='CudaEmulation*:Graphs/CudaEmulation*:SeamCanary*:Attention*:Elementwise*:Rope*:Embed*:Fused*:LinearNvfp4*:LinearRows*:LinearQ8*:LinearInput*:Native*'
 EMULATED_FORMATS='Formats/*:LinearFormat*'
 EMULATED_FAMILIES=(llama gemma3 qwen3)
 EMULATED_CONTRACTS=(nc1-f16 w4a4)

@@ -1,6 +1,7 @@
 // Tokens per second of a whole model of a given shape with random weights, on any backend: single tokens at several
 // context lengths, batches of sequences, prefill. The bytes that a token must read stand beside, so that a run can be
-// held against the read bandwidth of its machine (--limit).
+// held against the read bandwidth of its machine (--limit). With --contract nc1,native both run one after the other,
+// and what exactness costs stands below.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,9 +24,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kNative = "native";
+
 struct Flags {
   std::string backend = "auto";
   std::string shape = "llama-8b";
+  std::vector<std::string> contracts = {"nc1"};
   int n_layers = 0;
   std::vector<int> contexts = {128, 4096};
   std::vector<int> batches = {8, 32, 64};
@@ -60,7 +64,7 @@ model::Config config_of(const Flags& flags) {
 class RandomWeights {
  public:
   RandomWeights(const model::Config& config, kernels::Backend& backend, bool wide_head)
-      : c_(config), backend_(backend) {
+      : c_(config), backend_(backend), wide_head_(wide_head) {
     const std::size_t largest = static_cast<std::size_t>(std::max(c_.vocab_size, c_.d_ff)) * c_.d_model;
     codes_.resize(largest / 2);
     scales_.resize(largest / 16);
@@ -68,10 +72,10 @@ class RandomWeights {
     for (std::uint8_t& code : codes_) code = next();
     for (std::uint8_t& scale : scales_) scale = static_cast<std::uint8_t>(0x30 + next() % 16);
     for (std::uint16_t& half : halves_) half = static_cast<std::uint16_t>((next() & 0x83) << 8 | 0x2400 | next());
-    wide_head_ = wide_head;
   }
 
   Result<model::Weights> make() {
+    bytes_ = 0;
     model::Weights w;
     const TensorView table{"embedding",
                            DType::kF16,
@@ -125,7 +129,7 @@ class RandomWeights {
   kernels::Backend& backend_;
   std::vector<std::uint8_t> codes_, scales_;
   std::vector<std::uint16_t> halves_;
-  bool wide_head_ = false;
+  bool wide_head_;
   std::size_t bytes_ = 0;
   std::uint64_t state_ = 7;
 };
@@ -140,9 +144,14 @@ Times summary(std::vector<double> seconds) {
 
 class Bench {
  public:
-  Bench(const Flags& flags, const model::Config& config, const model::Weights& weights, kernels::Backend& backend,
-        std::size_t bytes_per_token)
-      : flags_(flags), config_(config), weights_(weights), backend_(backend), bytes_(bytes_per_token) {
+  Bench(const Flags& flags, const std::string& contract, const model::Config& config, const model::Weights& weights,
+        kernels::Backend& backend, std::size_t bytes_per_token)
+      : flags_(flags),
+        contract_(contract),
+        config_(config),
+        weights_(weights),
+        backend_(backend),
+        bytes_(bytes_per_token) {
     const int most = flags.batches.empty() ? 1 : std::max(1, std::ranges::max(flags.batches));
     logits_.resize(static_cast<std::size_t>(most) * config.vocab_size);
   }
@@ -218,6 +227,7 @@ class Bench {
   void report(const char* what, int sequences, int context, const Times& t, int tokens) {
     const double gb_per_s = static_cast<double>(bytes_) / t.median * 1e-9;
     Json entry = {{"what", what},
+                  {"contract", contract_},
                   {"sequences", sequences},
                   {"context", context},
                   {"ms_median", t.median * 1e3},
@@ -233,13 +243,14 @@ class Bench {
         share += fmt::format(", {:.1f} % of {:.0f}", 100 * gb_per_s / flags_.limit, flags_.limit);
       }
     }
-    fmt::print("{:8} {:3} sequences, context {:6}  {:9.3f} ms [{:.3f}, {:.3f}]  {:10.1f} tok/s{}\n", what, sequences,
-               context, t.median * 1e3, t.least * 1e3, t.most * 1e3, tokens / t.median, share);
+    fmt::print("{:6} {:8} {:3} sequences, context {:6}  {:9.3f} ms [{:.3f}, {:.3f}]  {:10.1f} tok/s{}\n", contract_,
+               what, sequences, context, t.median * 1e3, t.least * 1e3, t.most * 1e3, tokens / t.median, share);
     std::fflush(stdout);
     results_.push_back(std::move(entry));
   }
 
   const Flags& flags_;
+  const std::string& contract_;
   const model::Config& config_;
   const model::Weights& weights_;
   kernels::Backend& backend_;
@@ -248,26 +259,58 @@ class Bench {
   std::vector<float> logits_;  // [rows of a step, vocab_size]
 };
 
+// What exactness costs: the times of each contract beside those of `native`, where both were measured.
+Json costs_of(const Json& results) {
+  Json costs = Json::array();
+  const auto is_same = [](const Json& a, const Json& b) {
+    return a["what"] == b["what"] && a["sequences"] == b["sequences"] && a["context"] == b["context"];
+  };
+  for (const Json& exact : results) {
+    if (exact["contract"] == kNative) continue;
+    for (const Json& native : results) {
+      if (native["contract"] != kNative || !is_same(exact, native)) continue;
+      const double ratio = exact["ms_median"].get<double>() / native["ms_median"].get<double>();
+      fmt::print("{} takes {:.2f} times as long as native: {} of {} sequences, context {}\n",
+                 exact["contract"].get<std::string>(), ratio, exact["what"].get<std::string>(),
+                 exact["sequences"].get<int>(), exact["context"].get<int>());
+      costs.push_back({{"what", exact["what"]},
+                       {"sequences", exact["sequences"]},
+                       {"context", exact["context"]},
+                       {"contract", exact["contract"]},
+                       {"time_over_native", ratio}});
+    }
+  }
+  return costs;
+}
+
 Status run(const Flags& flags) {
   const model::Config config = config_of(flags);
   NIBBLE_ASSIGN(const auto backend, kernels::make_backend(flags.backend, {}));
   RandomWeights random(config, *backend, flags.wide_head);
-  NIBBLE_ASSIGN(const model::Weights weights, random.make());
-  fmt::print("{}, {} layers, {} head, {:.3f} GB of weights a token, on {}\n", flags.shape, config.n_layers,
-             flags.wide_head ? "F16" : "NVFP4", static_cast<double>(random.bytes_per_token()) * 1e-9,
-             backend->description());
-  Bench bench(flags, config, weights, *backend, random.bytes_per_token());
-  NIBBLE_TRY(bench.run());
+  Json results = Json::array();
+  for (const std::string& contract : flags.contracts) {
+    NIBBLE_TRY(backend->use_activations(contract == kNative ? kernels::ActivationFormat::kNative
+                                                            : kernels::ActivationFormat::kA11));
+    NIBBLE_ASSIGN(const model::Weights weights, random.make());
+    fmt::print("{}, {} layers, {} head, {:.3f} GB of weights a token, {} on {}\n", flags.shape, config.n_layers,
+               flags.wide_head ? "F16" : "NVFP4", static_cast<double>(random.bytes_per_token()) * 1e-9, contract,
+               backend->description());
+    Bench bench(flags, contract, config, weights, *backend, random.bytes_per_token());
+    NIBBLE_TRY(bench.run());
+    for (const Json& entry : bench.results()) results.push_back(entry);
+  }
+  const Json costs = costs_of(results);
   if (!flags.output.empty()) {
-    const Json receipt = {{"what", "whole model of random weights"},
-                          {"shape", flags.shape},
-                          {"layers", config.n_layers},
-                          {"head", flags.wide_head ? "F16" : "NVFP4"},
-                          {"bytes_per_token", random.bytes_per_token()},
-                          {"read_limit_gb_per_s", flags.limit},
-                          {"machine", backend->description()},
-                          {"commit", kCommit},
-                          {"results", bench.results()}};
+    Json receipt = {{"what", "whole model of random weights"},
+                    {"shape", flags.shape},
+                    {"layers", config.n_layers},
+                    {"head", flags.wide_head ? "F16" : "NVFP4"},
+                    {"bytes_per_token", random.bytes_per_token()},
+                    {"read_limit_gb_per_s", flags.limit},
+                    {"machine", backend->description()},
+                    {"commit", kCommit},
+                    {"results", results}};
+    if (!costs.empty()) receipt["cost_of_exactness"] = costs;
     std::ofstream(flags.output) << receipt.dump(1) << "\n";
   }
   return ok_status();
@@ -281,6 +324,10 @@ int main(int argc, char** argv) {
   CLI::App app{"Tokens per second of a model of random weights"};
   app.add_option("--backend", flags.backend)->capture_default_str();
   app.add_option("--shape", flags.shape, "llama-8b or llama-1b")->capture_default_str();
+  app.add_option("--contract", flags.contracts, "nc1, native, or both: what exactness costs")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"nc1", nibble::kNative}))
+      ->capture_default_str();
   app.add_option("--layers", flags.n_layers, "Default: all of the shape");
   app.add_option("--context", flags.contexts)->delimiter(',')->capture_default_str();
   app.add_option("--batch", flags.batches)->delimiter(',')->capture_default_str();

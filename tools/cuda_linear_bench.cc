@@ -2,6 +2,8 @@
 //
 // usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]
 //
+// Every kernel runs with the exact sums of contract nc1 and with the free ones of `native`, side by side.
+//
 // One to sixteen rows: dependent launches in a graph, over copies of the weights of more than 2 GB together, so that
 // none is in the L2 cache. More rows: launches one after the other. Medians of at least 20, with the fastest and the
 // slowest.
@@ -28,6 +30,12 @@ using namespace nibble::tools;
 using nlohmann::json;
 
 constexpr int kRepetitions = 25;
+
+struct Contract {
+  const char* name;
+  Nvfp4Sums sums;
+};
+constexpr Contract kContracts[] = {{"nc1", Nvfp4Sums::kExact}, {"native", Nvfp4Sums::kFree}};
 
 struct Milliseconds {
   double median, best, worst;
@@ -99,6 +107,24 @@ class WeightCopies {
   Nvfp4Weights weights_;
 };
 
+// Seconds of a graph of `launches` dependent launches.
+Milliseconds measure_chain(cudaStream_t stream, const WeightCopies& weights, int launches, Nvfp4LinearArgs args) {
+  const Nvfp4Segment segment = args.segments[0];
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  for (int i = 0; i < launches; ++i) {
+    args.segments[0] = {weights.at(i), segment.bias, segment.out, segment.out_stride};
+    MUST(linear_nvfp4(args, stream));
+  }
+  MUST(cudaStreamEndCapture(stream, &graph));
+  MUST(cudaGraphInstantiate(&executable, graph, 0));
+  const Milliseconds ms = measure(stream, [&] { MUST(cudaGraphLaunch(executable, stream)); });
+  MUST(cudaGraphExecDestroy(executable));
+  MUST(cudaGraphDestroy(graph));
+  return ms;
+}
+
 void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, json& report) {
   const WeightCopies weights(n_out, n_in, std::size_t{2300} << 20);
   const int launches = std::max(weights.size(), 24);
@@ -108,33 +134,28 @@ void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, 
   for (int m : rows) {
     const DeviceInput input = upload(random_input(m, n_in, 1.0F, random));
     const DeviceArray<float> out(static_cast<std::size_t>(m) * n_out);
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    for (int i = 0; i < launches; ++i) {
-      Nvfp4LinearArgs args{input.view, {}, 1, Nvfp4Route::kGemv};
-      args.segments[0] = {weights.at(i), nullptr, out.data, n_out};
-      MUST(linear_nvfp4(args, stream));
+    for (const Contract& contract : kContracts) {
+      Nvfp4LinearArgs args{input.view, {}, 1, Nvfp4Route::kGemv, contract.sums};
+      args.segments[0] = {{}, nullptr, out.data, n_out};
+      const Milliseconds ms = measure_chain(stream, weights, launches, args);
+      const double bytes = static_cast<double>(n_out) * n_in * 9 / 16;
+      const double us = ms.median * 1e3 / launches, gbps = bytes / us * 1e-3;
+      fmt::print(
+          "{:6} gemv {:5} x {:5} M {:2}: {:7.2f} us (best {:.2f}, worst {:.2f}) {:5.0f} GB/s {:4.1f} % of read\n",
+          contract.name, n_out, n_in, m, us, ms.best * 1e3 / launches, ms.worst * 1e3 / launches, gbps,
+          100 * gbps / read);
+      report.push_back({{"contract", contract.name},
+                        {"n_out", n_out},
+                        {"n_in", n_in},
+                        {"rows", m},
+                        {"launches", launches},
+                        {"us_median", us},
+                        {"us_best", ms.best * 1e3 / launches},
+                        {"us_worst", ms.worst * 1e3 / launches},
+                        {"gb_per_s", gbps},
+                        {"share_of_read", gbps / read},
+                        {"exact_tiles", weights.n_exact_tiles()}});
     }
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    const Milliseconds ms = measure(stream, [&] { MUST(cudaGraphLaunch(executable, stream)); });
-    MUST(cudaGraphExecDestroy(executable));
-    MUST(cudaGraphDestroy(graph));
-    const double bytes = static_cast<double>(n_out) * n_in * 9 / 16;
-    const double us = ms.median * 1e3 / launches, gbps = bytes / us * 1e-3;
-    fmt::print("gemv {:5} x {:5} M {:2}: {:7.2f} us (best {:.2f}, worst {:.2f}) {:5.0f} GB/s {:4.1f} % of read\n",
-               n_out, n_in, m, us, ms.best * 1e3 / launches, ms.worst * 1e3 / launches, gbps, 100 * gbps / read);
-    report.push_back({{"n_out", n_out},
-                      {"n_in", n_in},
-                      {"rows", m},
-                      {"launches", launches},
-                      {"us_median", us},
-                      {"us_best", ms.best * 1e3 / launches},
-                      {"us_worst", ms.worst * 1e3 / launches},
-                      {"gb_per_s", gbps},
-                      {"share_of_read", gbps / read},
-                      {"exact_tiles", weights.n_exact_tiles()}});
   }
   MUST(cudaStreamDestroy(stream));
 }
@@ -148,25 +169,29 @@ void bench_gemm(int n_out, int n_in, const std::vector<int>& rows, json& report)
     const DeviceInput input = upload(random_input(m, n_in, 1.0F, random));
     const DeviceArray<float> out(static_cast<std::size_t>(m) * n_out);
     for (const Nvfp4Route route : {Nvfp4Route::kGemm, Nvfp4Route::kGemmMmaSync}) {
-      int i = 0;
-      const Milliseconds ms = measure(stream, [&] {
-        Nvfp4LinearArgs args{input.view, {}, 1, route};
-        args.segments[0] = {weights.at(i++), nullptr, out.data, n_out};
-        MUST(linear_nvfp4(args, stream));
-      });
-      const char* name = route == Nvfp4Route::kGemm ? "gemm" : "gemm mma.sync";
-      const double flop = 2.0 * n_out * n_in * m;
-      fmt::print("{:13} {:5} x {:5} M {:4}: {:8.1f} us (best {:.1f}, worst {:.1f}) {:4.0f} TFLOP/s\n", name, n_out,
-                 n_in, m, ms.median * 1e3, ms.best * 1e3, ms.worst * 1e3, flop / ms.median * 1e-9);
-      report.push_back({{"kernel", name},
-                        {"n_out", n_out},
-                        {"n_in", n_in},
-                        {"rows", m},
-                        {"us_median", ms.median * 1e3},
-                        {"us_best", ms.best * 1e3},
-                        {"us_worst", ms.worst * 1e3},
-                        {"tflop_per_s", flop / ms.median * 1e-9},
-                        {"exact_tiles", weights.n_exact_tiles()}});
+      for (const Contract& contract : kContracts) {
+        int i = 0;
+        const Milliseconds ms = measure(stream, [&] {
+          Nvfp4LinearArgs args{input.view, {}, 1, route, contract.sums};
+          args.segments[0] = {weights.at(i++), nullptr, out.data, n_out};
+          MUST(linear_nvfp4(args, stream));
+        });
+        const char* name = route == Nvfp4Route::kGemm ? "gemm" : "gemm mma.sync";
+        const double flop = 2.0 * n_out * n_in * m;
+        fmt::print("{:6} {:13} {:5} x {:5} M {:4}: {:8.1f} us (best {:.1f}, worst {:.1f}) {:4.0f} TFLOP/s\n",
+                   contract.name, name, n_out, n_in, m, ms.median * 1e3, ms.best * 1e3, ms.worst * 1e3,
+                   flop / ms.median * 1e-9);
+        report.push_back({{"contract", contract.name},
+                          {"kernel", name},
+                          {"n_out", n_out},
+                          {"n_in", n_in},
+                          {"rows", m},
+                          {"us_median", ms.median * 1e3},
+                          {"us_best", ms.best * 1e3},
+                          {"us_worst", ms.worst * 1e3},
+                          {"tflop_per_s", flop / ms.median * 1e-9},
+                          {"exact_tiles", weights.n_exact_tiles()}});
+      }
     }
   }
   MUST(cudaStreamDestroy(stream));

@@ -21,8 +21,9 @@ Result<std::optional<Contract>> contract_of_id(const std::string& id) {
   for (const Contract contract : kContracts) {
     if (id == contract_name(contract)) return std::optional<Contract>(contract);
   }
-  return Error{
-      .message = fmt::format("'{}' is not a contract", id), .found = id, .expected = "nc1, nk1, nc1-f16 or w4a4"};
+  return Error{.message = fmt::format("'{}' is not a contract", id),
+               .found = id,
+               .expected = "nc1, nk1, nc1-f16, w4a4 or native"};
 }
 
 Status check_nc1(const GgufFile& file) {
@@ -63,8 +64,18 @@ Status check_w4a4(const GgufFile& file) {
 }
 
 kernels::ActivationFormat activations_of(Contract contract) {
-  if (contract == Contract::kNc1F16) return kernels::ActivationFormat::kA16Q8;
-  return contract == Contract::kW4A4 ? kernels::ActivationFormat::kW4A4 : kernels::ActivationFormat::kA11;
+  switch (contract) {
+    case Contract::kNc1:
+    case Contract::kNk1:
+      break;
+    case Contract::kNc1F16:
+      return kernels::ActivationFormat::kA16Q8;
+    case Contract::kW4A4:
+      return kernels::ActivationFormat::kW4A4;
+    case Contract::kNative:
+      return kernels::ActivationFormat::kNative;
+  }
+  return kernels::ActivationFormat::kA11;
 }
 
 bool chooses_for_the_model(const LoadOptions& options) {
@@ -83,12 +94,19 @@ kernels::BackendNeeds needs_of(const GgufFile& file, const model::Config& config
 
 Result<std::unique_ptr<kernels::Backend>> choose_backend(const LoadOptions& options,
                                                          const kernels::BackendNeeds& needs) {
-  NIBBLE_ASSIGN(kernels::ChosenBackend chosen,
-                kernels::choose_backend(kernels::backend_entries(), options.machine, needs));
-  if (!chosen.passed_over.empty() && options.on_note) {
-    options.on_note(fmt::format("backend {} runs this model: {}", chosen.backend->name(), chosen.passed_over));
+  auto chosen = kernels::choose_backend(kernels::backend_entries(), options.machine, needs);
+  if (!chosen.ok()) {
+    Error error = std::move(chosen).error();
+    if (needs.activations == kernels::ActivationFormat::kNative) {
+      error.expected = "a GPU: contract native is its own arithmetic";
+      error.hint = "use {contract=nc1}, which is the same on every backend";
+    }
+    return error;
   }
-  return std::move(chosen.backend);
+  if (!chosen->passed_over.empty() && options.on_note) {
+    options.on_note(fmt::format("backend {} runs this model: {}", chosen->backend->name(), chosen->passed_over));
+  }
+  return std::move(chosen->backend);
 }
 
 // Strings of a conversation that a chat template could not take; its own errors are about the template.

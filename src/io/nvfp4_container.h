@@ -36,8 +36,10 @@ constexpr float kMaxTensorScale = 0x1p+42F;
 
 bool is_nvfp4_companion(std::string_view tensor_name);  // by its suffix
 
-enum class Contract { kNc1, kNk1, kNc1F16, kW4A4 };
-constexpr Contract kContracts[] = {Contract::kNc1, Contract::kNk1, Contract::kNc1F16, Contract::kW4A4};
+// kNative is chosen by who runs a file, and never by the file.
+enum class Contract { kNc1, kNk1, kNc1F16, kW4A4, kNative };
+constexpr Contract kContracts[] = {Contract::kNc1, Contract::kNk1, Contract::kNc1F16, Contract::kW4A4,
+                                   Contract::kNative};
 std::string_view contract_name(Contract contract);
 
 // By the key nibble.contract; without it nc1-f16 where any muser.* key is declared and some weight is NVFP4, nk1 where

@@ -19,12 +19,28 @@ std::string_view ability_name(Ability ability) {
 }
 
 std::string_view activation_format_name(ActivationFormat format) {
-  if (format == ActivationFormat::kA11) return "a11";
-  return format == ActivationFormat::kA16Q8 ? "a16q8" : "w4a4";
+  switch (format) {
+    case ActivationFormat::kA11:
+      return "a11";
+    case ActivationFormat::kA16Q8:
+      return "a16q8";
+    case ActivationFormat::kW4A4:
+      return "w4a4";
+    case ActivationFormat::kNative:
+      return "f16 with free sums";
+  }
+  return "";
 }
 
 Status Backend::use_activations(ActivationFormat format) {
   if (format == ActivationFormat::kA11) return ok_status();
+  if (format == ActivationFormat::kNative) {
+    return Error{.message = "contract native is a GPU's own arithmetic, which the " + std::string(name()) +
+                            " backend does not have",
+                 .found = "backend " + std::string(name()),
+                 .expected = "backend cuda",
+                 .hint = "use {backend=cuda}; or {contract=nc1}, which is the same everywhere"};
+  }
   return Error{.message = "the " + std::string(name()) + " backend has no kernels for activations of this format",
                .found = std::string(activation_format_name(format)),
                .expected = "a11, as in contracts nc1 and nk1",

@@ -124,6 +124,21 @@ TEST(Commands, HintsNameTheFlagsOfTheCommandAtHand) {
   }
 }
 
+// What was recorded in one arithmetic is never repeated in another: a receipt of native wants a GPU.
+TEST(Commands, ReceiptsOfNativeAreNotReplayedInOtherArithmetic) {
+  const std::string model = tiny();
+  const std::string receipt = test_folder() + "/receipt.json", native = test_folder() + "/native.json";
+  ASSERT_EQ(run_nibble({"run", model, "-p", "the", "-n", "2", "--backend", "cpu", "--receipt", receipt}).status, 0);
+  ASSERT_EQ(run_nibble({"replay", receipt, "--model", model, "--backend", "cpu"}).status, 0);
+  run_shell("sed 's/\"nc1\"/\"native\"/' " + quoted(receipt) + " >" + quoted(native));
+  const Outcome replay = run_nibble({"replay", native, "--model", model, "--backend", "cpu"});
+  EXPECT_EQ(replay.status, 1);
+  EXPECT_THAT(replay.err, AllOf(HasSubstr("native"), HasSubstr("use --backend cuda"), Not(HasSubstr("--contract"))));
+  const Outcome run = run_nibble({"run", model, "-p", "the", "-n", "1", "--backend", "cpu", "--contract", "native"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("use --backend cuda"), HasSubstr("--contract nc1")));
+}
+
 // A shell starts a job with SIGINT ignored; a person's terminal does not.
 std::string started_by_a_person() {
   return "env --default-signal=INT " + nibble_program();

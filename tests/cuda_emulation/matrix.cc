@@ -37,6 +37,13 @@ struct Row {
   }
 };
 
+// In f32, in an order of no kernel.
+float rounding_sum_of(const Row& row, const Row& column, float c) {
+  float sum = 0;
+  for (int k = kDepth; k-- > 0;) sum += row.x[k] * column.x[k];
+  return sum + c;
+}
+
 // c + the products of row and column. All terms are multiples of one unit, and if their magnitudes sum to less than
 // 2^24 of it, every partial sum in every order is exact, these here included.
 float sum_of(const Row& row, const Row& column, float c) {
@@ -55,9 +62,9 @@ float perhaps_wrong(float x) {
   return fault() == Fault::kWrongBit ? std::bit_cast<float>(std::bit_cast<u32>(x) ^ 0x00400000u) : x;
 }
 
-}  // namespace
+using Sum = float (*)(const Row& row, const Row& column, float c);
 
-void multiply_f16(void* const* lanes) {
+void multiply_fragments(void* const* lanes, Sum sum) {
   static Row rows[16], columns[8];
   for (int lane = 0; lane < kWarp; ++lane) {
     const auto& mine = *static_cast<const MatrixF16*>(lanes[lane]);
@@ -73,9 +80,18 @@ void multiply_f16(void* const* lanes) {
   for (Row& column : columns) column.finish();
   for (int lane = 0; lane < kWarp; ++lane) {
     auto& c = static_cast<const MatrixF16*>(lanes[lane])->c;
-    for (int i = 0; i < 4; ++i) c[i] = sum_of(rows[lane / 4 + i / 2 * 8], columns[lane % 4 * 2 + i % 2], c[i]);
+    for (int i = 0; i < 4; ++i) c[i] = sum(rows[lane / 4 + i / 2 * 8], columns[lane % 4 * 2 + i % 2], c[i]);
     if (lane == 5) c[2] = perhaps_wrong(c[2]);
   }
+}
+
+}  // namespace
+
+void multiply_f16(void* const* lanes) {
+  multiply_fragments(lanes, sum_of);
+}
+void multiply_f16_rounding(void* const* lanes) {
+  multiply_fragments(lanes, rounding_sum_of);
 }
 
 void multiply_s8(void* const* lanes) {

@@ -15,6 +15,7 @@ struct MatrixF16 {
   u32 b[2];
 };
 void multiply_f16(void* const* lanes);
+void multiply_f16_rounding(void* const* lanes);  // of sums that promise nothing: every addition rounds
 
 // To m16n8k32 of signed bytes.
 struct MatrixS8 {

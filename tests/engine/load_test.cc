@@ -217,6 +217,30 @@ TEST(Load, OtherContractsAreAskedForByNameOrRefused) {
   EXPECT_EQ(refused(kquant, {.backend = "reference", .contract = "w4a4"}).found, "no NVFP4 weights");
 }
 
+// It promises no bits, so nobody gets it who did not ask for it, and no backend that has other arithmetic lends its
+// name.
+TEST(Load, NativeIsAGpusAndNeverChosenByAFile) {
+  for (const char* backend : {"cpu", "reference"}) {
+    const Error other = refused({}, {.backend = backend, .contract = "native"});
+    EXPECT_EQ(other.found, std::string("backend ") + backend);
+    EXPECT_NE(other.hint.find("{backend=cuda}"), std::string::npos);
+  }
+  const TinySpec kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
+  EXPECT_EQ(refused(kquant, {.contract = "native"}).found, "no NVFP4 weights");
+  const TinySpec declared{.muser_keys = true,
+                          .metadata = [](GgufWriter& w) { w.add_string("nibble.contract", "native"); }};
+  EXPECT_EQ(refused(declared, {.backend = "cpu"}).found, "native");
+
+  const auto loaded = load(write_tiny_model({}, "load.gguf"), {.contract = "native"});
+  if (loaded.ok()) {
+    EXPECT_EQ((*loaded)->contract, "native");
+    EXPECT_EQ((*loaded)->model->backend->name(), "cuda");
+  } else {
+    EXPECT_NE(loaded.error().found.find("cpu has no kernels for activations in f16 with free sums"), std::string::npos);
+    EXPECT_NE(loaded.error().hint.find("{contract=nc1}"), std::string::npos);
+  }
+}
+
 TEST(Load, KeysOfTheFirstLaneDeclareItsArithmetic) {
   for (const bool input_scales : {false, true}) {
     const TinySpec spec{.muser_keys = true, .input_scales = input_scales};

@@ -35,6 +35,7 @@ class CudaBackend final : public Backend {
   CudaBackend(Device device, bool use_graphs, std::optional<Nvfp4Route> route)
       : device_(std::move(device)),
         route_(route.value_or(Nvfp4Route::kAuto)),
+        use_tensor_cores_(route.has_value()),
         loader_(stream_, route.has_value()),
         step_(stream_, use_graphs) {}
 
@@ -44,11 +45,7 @@ class CudaBackend final : public Backend {
   bool has(Ability) const override { return true; }
   bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
-  Status use_activations(ActivationFormat format) override {
-    activations_ = format;
-    loader_.use_activations(format);
-    return ok_status();
-  }
+  Status use_activations(ActivationFormat format) override;
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override { return loader_.linear(weights); }
@@ -134,6 +131,7 @@ class CudaBackend final : public Backend {
 
   Device device_;
   Nvfp4Route route_;
+  bool use_tensor_cores_;
   Stream stream_;
   ActivationFormat activations_ = ActivationFormat::kA11;
   WeightLoader loader_;
@@ -151,6 +149,17 @@ Status CudaBackend::admit(const MemoryNeed& need) {
   std::size_t free = 0, total = 0;
   NIBBLE_TRY(check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
   return check_fits(need, free > kReserve ? free - kReserve : 0, total, device_.name);
+}
+
+Status CudaBackend::use_activations(ActivationFormat format) {
+  if (format == ActivationFormat::kNative && !use_tensor_cores_) {
+    return Error{.message = "contract native is about tensor cores, which this cuda backend was told not to use",
+                 .found = "route integers",
+                 .expected = "auto, gemv, gemm or gemm-mma"};
+  }
+  activations_ = format;
+  loader_.use_activations(format);
+  return ok_status();
 }
 
 std::unique_ptr<Buffer> CudaBackend::make_vector(std::span<const float> values) {
@@ -249,6 +258,8 @@ void CudaBackend::record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNv
     case ActivationFormat::kW4A4:
       record("quantize_w4a4", QuantizeW4A4Args{in.x, in.w4a4, rows.input_scale_inv, in.n_rows, in.n_in}, shape);
       return record("linear_w4a4", LinearW4A4Args{rows, in.w4a4, call.bias, call.out, in.n_rows}, shape);
+    case ActivationFormat::kNative:
+      NIBBLE_CHECK(false, "contract native has no rows of NVFP4");
   }
 }
 
@@ -260,6 +271,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
   together.n_segments = 0;
   together.route = route_;
   together.is_spread = true;
+  together.sums = in.format == ActivationFormat::kNative ? Nvfp4Sums::kFree : Nvfp4Sums::kExact;
   int n_together = 0;  // outputs
   const auto launch_together = [&] {
     if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});

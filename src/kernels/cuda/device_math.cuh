@@ -70,11 +70,13 @@ __device__ inline int first_element_of_lane() {
   return lane / 16 * 32 + lane % 16;
 }
 
-// a11 of one block by one warp: each lane brings its two elements, zeros beyond the row's end. True if all are finite.
+// a11 of one block by one warp: each lane brings its two elements, zeros beyond the row's end. True if all are finite,
+// and where f16 has to hold them, if it does.
 __device__ inline bool quantize_block(float first, float second, const Quantized& out, std::size_t row, int n_blocks,
                                       int block) {
-  const u32 bits = max(format::abs_bits(first), format::abs_bits(second));
-  const Quantizer by = quantizer(__reduce_max_sync(kAllLanes, bits), static_cast<float>(format::nc1::kActivationMax));
+  constexpr u32 kBeyondF16 = 0x477FF000u;  // 65,520, the least that rounds to an infinite f16
+  const u32 bits = __reduce_max_sync(kAllLanes, max(format::abs_bits(first), format::abs_bits(second)));
+  const Quantizer by = quantizer(bits, static_cast<float>(format::nc1::kActivationMax));
   const int lane = static_cast<int>(threadIdx.x) % kWarp, element = first_element_of_lane();
   const int a = quantize(first, by), b = quantize(second, by);
   const std::size_t at = row * n_blocks + block;
@@ -82,12 +84,13 @@ __device__ inline bool quantize_block(float first, float second, const Quantized
   q[0] = static_cast<std::int16_t>(a);
   q[16] = static_cast<std::int16_t>(b);
   __half2* h = reinterpret_cast<__half2*>(out.h + row * out.h_stride + block * kBlockColumns);
-  h[lane] = __halves2half2(__int2half_rn(a), __int2half_rn(b));
+  h[lane] = out.h_is_native ? __halves2half2(__float2half_rn(first), __float2half_rn(second))
+                            : __halves2half2(__int2half_rn(a), __int2half_rn(b));
   if (lane == 0) {
     out.d[at] = by.scale;
     out.d_columns[static_cast<std::size_t>(block) * out.d_stride + row] = by.scale;
   }
-  return !by.is_nonfinite;
+  return !by.is_nonfinite && !(out.h_is_native && bits >= kBeyondF16);
 }
 
 __host__ __device__ constexpr int hadamard_size(int head_dim) {

@@ -39,6 +39,7 @@ struct Quantized {
   float* d_columns = nullptr;  // [h_stride / 64, d_stride]
   int h_stride = 0;
   int d_stride = 0;
+  bool h_is_native = false;  // h holds the values themselves, rounded to f16
   bool operator==(const Quantized&) const = default;
 };
 

@@ -69,10 +69,12 @@ cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
   // Up to there reading the weights twice is faster than a gemm whose tiles have 128 rows.
   constexpr int kMostGemvRows = 2 * kNvfp4GemvRows;
   const bool few_rows = args.input.n_rows <= kMostGemvRows;
-  if (args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && few_rows)) {
-    return launch_gemv(problem, device, false, stream);
-  }
+  const bool takes_gemv = args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && few_rows);
   const bool is_hopper = device.capability == 90 && args.route != Nvfp4Route::kGemmMmaSync;
+  if (args.sums == Nvfp4Sums::kFree) {
+    return takes_gemv ? launch_free_gemv(problem, device, stream) : launch_free_gemm_mma(problem, device, stream);
+  }
+  if (takes_gemv) return launch_gemv(problem, device, false, stream);
   error = is_hopper ? launch_gemm_wgmma(problem, device, stream) : launch_gemm_mma(problem, device, stream);
   return error != cudaSuccess ? error : mend_exact_tiles(args, problem, device, stream);
 }

@@ -32,7 +32,8 @@ NIBBLE_FN int nvfp4_input_position(int k) {
   return (k & ~31) | (k & 15) << 1 | (k >> 4 & 1);
 }
 
-// The integers of a11 as f16, exact, and their factors. 16-byte aligned.
+// The integers of a11 as f16, exact, and their factors. 16-byte aligned. Where the sums are free, the activations
+// themselves in f16, and no factors.
 struct Nvfp4Input {
   const std::uint16_t* q = nullptr;  // f16 [n_rows, nvfp4_padded_inputs(n_in)], zero where there is no element
   const float* d = nullptr;          // [nvfp4_padded_inputs(n_in) / 64, d_stride], column = row of q; zero beyond n_in
@@ -86,11 +87,15 @@ constexpr int kNvfp4GemvRows = 16;  // up to so many rows of input the weights' 
 // Others than kAuto are for tests and measurements.
 enum class Nvfp4Route : std::uint8_t { kAuto, kGemv, kGemm, kGemmMmaSync };
 
+// kExact: contract nc1. kFree: contract native, f32 sums over the whole of K in whatever order is fastest.
+enum class Nvfp4Sums : std::uint8_t { kExact, kFree };
+
 struct Nvfp4LinearArgs {
   Nvfp4Input input;
   Nvfp4Segment segments[kNvfp4MaxSegments];  // of equal n_in
   int n_segments = 1;
   Nvfp4Route route = Nvfp4Route::kAuto;
+  Nvfp4Sums sums = Nvfp4Sums::kExact;
   // Few rows: no multiprocessor takes two thread blocks of the launch where each could have one. While a small kernel
   // ahead holds some of them, the GPU does that. Products right behind one another want the room for the next one.
   bool is_spread = false;

@@ -98,6 +98,16 @@ __device__ inline float scale_f32(u32 scales) {
   return __uint_as_float(and_or<kMask>(i < 3 ? scales << (20 - 8 * i) : scales >> 4, kExponent));
 }
 
+// c += a * b of m16n8k16. kFree: the sums may round.
+template <bool kFree>
+__device__ inline void add_products(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if constexpr (kFree) {
+    mma_f16_rounding(c, a, b0, b1);
+  } else {
+    mma_f16(c, a, b0, b1);
+  }
+}
+
 // The sum of a block of value * q, value = code * scale, comes out of the matrix unit times 2^-7, that is 2^-17 in the
 // integers of the contract; the factor of the fma takes that up.
 constexpr float kSumUnit = 0x1p17f;

@@ -69,6 +69,7 @@ struct WeightWords {
 
 using Sums = float[kWarpTiles][kWarpColumns][4];
 
+template <bool kFree>
 __device__ inline void multiply_block(const WeightWords& w, const uint4 (&q)[kTokens][8], int first, int lane,
                                       Sums& sums) {
   const int m = lane / 4, quad = lane % 4;
@@ -90,8 +91,8 @@ __device__ inline void multiply_block(const WeightWords& w, const uint4 (&q)[kTo
       const uint4 x = q[first + j * 8 + m][(half * 4 + quad) ^ (m & 1) * 4];
 #pragma unroll
       for (int i = 0; i < kWarpTiles; ++i) {
-        mma_f16(sums[i][j], a[i][0], x.x, x.y);
-        mma_f16(sums[i][j], a[i][1], x.z, x.w);
+        add_products<kFree>(sums[i][j], a[i][0], x.x, x.y);
+        add_products<kFree>(sums[i][j], a[i][1], x.z, x.w);
       }
     }
   }
@@ -127,6 +128,12 @@ __device__ inline void promote(Sums& sums, const float (&d)[kTokens], int first,
   }
 }
 
+// What stands in place of that where one sum goes over the whole of K.
+__device__ inline void scale_sums(float factor, Sums& sums) {
+#pragma unroll
+  for (int i = 0; i < kWarpTiles * kWarpColumns * 4; ++i) (&sums[0][0][0])[i] *= factor;
+}
+
 __device__ void write(const Problem& p, const Segment& segment, int first_row, int first_token, int lane,
                       const Sums& acc) {
 #pragma unroll
@@ -145,6 +152,7 @@ __device__ void write(const Problem& p, const Segment& segment, int first_row, i
   }
 }
 
+template <bool kFree>
 __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_constant__ Problem p) {
   NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 128);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
@@ -173,19 +181,28 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_cons
     __syncthreads();
     start_stage(p, shared, block + kStages - 1, first_token);
     const int stage = block % kStages;
-    multiply_block(words, shared.q[stage], warp_token, lane, sums);
-    promote(sums, shared.d[stage], warp_token, lane % 4, segment.g, acc);
+    multiply_block<kFree>(words, shared.q[stage], warp_token, lane, kFree ? acc : sums);
+    if constexpr (!kFree) promote(sums, shared.d[stage], warp_token, lane % 4, segment.g, acc);
   }
+  if constexpr (kFree) scale_sums(segment.g * kSumUnit, acc);
   write(p, segment, first_tile * kTileRows, first_token + warp_token, lane, acc);
+}
+
+template <bool kFree>
+cudaError_t launch(const Problem& p, cudaStream_t stream) {
+  int groups = 0;
+  for (int s = 0; s < p.n_segments; ++s) groups += (p.segments[s].n_tiles + kRowTiles - 1) / kRowTiles;
+  const dim3 grid((p.n_rows + kTokens - 1) / kTokens, groups);
+  return launch_kernel(gemm_mma_kernel<kFree>, {grid, kThreads, sizeof(Shared)}, stream, p);
 }
 
 }  // namespace
 
 cudaError_t launch_gemm_mma(const Problem& p, const Device&, cudaStream_t stream) {
-  int groups = 0;
-  for (int s = 0; s < p.n_segments; ++s) groups += (p.segments[s].n_tiles + kRowTiles - 1) / kRowTiles;
-  const dim3 grid((p.n_rows + kTokens - 1) / kTokens, groups);
-  return launch_kernel(gemm_mma_kernel, {grid, kThreads, sizeof(Shared)}, stream, p);
+  return launch<false>(p, stream);
+}
+cudaError_t launch_free_gemm_mma(const Problem& p, const Device&, cudaStream_t stream) {
+  return launch<true>(p, stream);
 }
 
 }  // namespace nibble::kernels::cuda::nvfp4

@@ -102,8 +102,8 @@ __device__ inline u32 one_row_offset(int lane) {
   return (row * Shape<1>::kRowStride + (lane >> 1 & 1)) * sizeof(float);
 }
 
-// Up to eight or sixteen rows of one block, the scales folded into the weights.
-template <int kColumnTiles>
+// Up to eight or sixteen rows of one block, the scales folded into the weights. kFree: the sums may round.
+template <int kColumnTiles, bool kFree = false>
 __device__ inline void multiply_block(const u32 (&words)[4], u32 scales01, u32 scales23,
                                       const uint4 (&x)[4 * kColumnTiles], int block, float (&d)[kColumnTiles][4]) {
 #pragma unroll
@@ -115,7 +115,7 @@ __device__ inline void multiply_block(const u32 (&words)[4], u32 scales01, u32 s
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
       const uint4 piece = x[j * 4 + block * 2 + step / 2];
-      mma_f16(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
+      add_products<kFree>(d[j], a, step % 2 == 0 ? piece.x : piece.z, step % 2 == 0 ? piece.y : piece.w);
     }
   }
 }

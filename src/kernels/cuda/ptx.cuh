@@ -60,6 +60,10 @@ __device__ inline void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// The same where sums may round, in an order that only the tensor core knows: of contract `native`.
+__device__ inline void mma_f16_rounding(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_f16(c, a, b0, b1);
+}
 // c [16, 8] += a [16, 32] * b [32, 8]: k is 4t .. 4t + 3 and 16 + those.
 __device__ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

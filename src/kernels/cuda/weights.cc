@@ -90,8 +90,8 @@ bool has_kernel_for(DType dtype) {
 }
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
-  const bool is_a11 = activations_ == ActivationFormat::kA11;
-  if (is_a11 && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
+  const bool for_tensor_cores = activations_ == ActivationFormat::kA11 || activations_ == ActivationFormat::kNative;
+  if (for_tensor_cores && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
                  .found = std::to_string(view.tensor_scale),
@@ -112,7 +112,7 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
              .g = view.tensor_scale * 0x1p-10F,
              .tensor_scale = view.tensor_scale,
              .input_scale_inv = view.input_scale_inv.value_or(0.0F)};
-  if (is_a11 && use_tensor_cores_) NIBBLE_TRY(pack(view, to));
+  if (for_tensor_cores && use_tensor_cores_) NIBBLE_TRY(pack(view, to));
   return to;
 }
 

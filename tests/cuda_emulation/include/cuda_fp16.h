@@ -19,6 +19,9 @@ inline float __half2float(__half h) {
 inline __half __int2half_rn(int x) {
   return {nibble::format::f32_to_f16(static_cast<float>(x))};
 }  // |x| < 2^24
+inline __half __float2half_rn(float x) {
+  return {nibble::format::f32_to_f16(x)};
+}
 inline __half2 __halves2half2(__half low, __half high) {
   return {low, high};
 }

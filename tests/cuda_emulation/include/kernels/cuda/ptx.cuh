@@ -46,6 +46,10 @@ inline void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::MatrixF16 mine = {c, a, {b0, b1}};
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_f16);
 }
+inline void mma_f16_rounding(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  emulation::MatrixF16 mine = {c, a, {b0, b1}};
+  emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_f16_rounding);
+}
 inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::MatrixS8 mine = {c, a, {b0, b1}};
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_s8);
