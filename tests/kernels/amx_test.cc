@@ -88,14 +88,14 @@ TEST(Tiles, MoreThanFitsAtOnce) {
   for (const Blocks blocks : kAllBlocks) {
     expect_equal(random, {80, 17, 512}, blocks);
     expect_equal(random, {80, 17, 531}, blocks);
-    for (const int n_out : {255, 256, 257, 530, 1040}) expect_equal(random, {144, n_out, 19}, blocks);
+    for (const int n_out : {255, 256, 257, 530, 1040}) expect_equal(random, {144, n_out, 21}, blocks);
   }
 }
 
 TEST(Tiles, EveryKindOfK) {
   Random random(3);
   for (const Blocks blocks : kAllBlocks) {
-    for (const int n_in : {16, 48, 64, 80, 256, 272, 320, 576, 4096}) expect_equal(random, {n_in, 18, 20}, blocks);
+    for (const int n_in : {16, 48, 64, 80, 256, 272, 320, 576, 4096}) expect_equal(random, {n_in, 18, 22}, blocks);
   }
 }
 
@@ -104,7 +104,7 @@ TEST(Tiles, LargestCertifiedSums) {
   Random random(4);
   for (const std::uint8_t code : {0x77, 0xFF, 0x66, 0x71}) {
     for (int scale = 8; scale < 40; ++scale) {
-      const LinearShape shape{128, 16, 17};
+      const LinearShape shape{128, 16, 21};
       Operand w = make_operand(random, shape, Blocks::kCertified);
       std::ranges::fill(w.codes, code);
       for (std::size_t i = 0; i < w.scales.size(); ++i) w.scales[i] = i % 4 == 0 ? 9 : static_cast<std::uint8_t>(scale);

@@ -27,10 +27,9 @@ constexpr int kPairRows = 2 * kTileRows;
 constexpr int kTileBlocks = 2;
 constexpr int kTileJobRows = 512;
 constexpr int kTileJobTokens = 512;
-constexpr int kFewestTileTokens = 16;  // fewer are done sooner without tiles
-constexpr int kBlockDots = 8;          // tile operations of a block of a phase
-constexpr int kStoreDelay = 2;         // of them, from the last one of a block to the stores of its sums
-constexpr int kAddDelay = 1;           // and from there to the first fma
+constexpr int kBlockDots = 8;   // tile operations of a block of a phase
+constexpr int kStoreDelay = 2;  // of them, from the last one of a block to the stores of its sums
+constexpr int kAddDelay = 1;    // and from there to the first fma
 constexpr int kTokenLines = kTileBlocks * kGroupTokens * 2;  // cache lines of the integers of a group
 
 // Of one thread, in LinearJob::scratch.
@@ -356,9 +355,14 @@ class TileGemm {
   int pending_pair_ = 0, pending_token_ = 0;  // of the pending phase
 };
 
+// Fewer tokens are done sooner without tiles, and so are 17 to 20, whose second tile is nearly empty.
+inline bool is_worth_tiles(int n_tokens) {
+  return n_tokens == kTileTokens || n_tokens > kTileTokens + 4;
+}
+
 template <class Tiles>
 void linear_nvfp4_tiles(const Nvfp4Weights& w, const Activations& in, const LinearJob& job) {
-  if (in.n_rows < kFewestTileTokens) return linear_nvfp4<A11Steps>(w, in, job);
+  if (!is_worth_tiles(in.n_rows)) return linear_nvfp4<A11Steps>(w, in, job);
   for_runs_of_tiles(w, job, [&](bool is_wide, const LinearJob& run) {
     if (is_wide) {
       linear_nvfp4<A11Steps>(w, in, run);
