@@ -275,20 +275,35 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
         mma_s8(low[j], u_low[step], first[j], second[j]);
       }
     }
+    float sum[4][4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         // |8 high + low| < 2^24: exact.
-        const float sum =
-            format::fma_rn(__int_as_float(high[j][i]) - kIntegers, 8.0f, __int_as_float(low[j][i]) - kIntegers);
-        float& out = o[4 * part + j][i];
-        const Factors& factors = by[i / 2];
-        if (is_plain) {
-          out = format::fma_rn(sum, factors.new_part, out);
-        } else if (is_seen[i / 2]) {
-          const float old = out * factors.old_part;
-          out = format::fma_rn(sum, factors.new_part, format::abs_value(old) < factors.snap ? 0.0f : old);
+        sum[j][i] = format::fma_rn(__int_as_float(high[j][i]) - kIntegers, 8.0f, __int_as_float(low[j][i]) - kIntegers);
+      }
+    }
+    if (is_plain) {  // one branch for many outputs
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          o[4 * part + j][i] = format::fma_rn(sum[j][i], by[i / 2].new_part, o[4 * part + j][i]);
+        }
+      }
+      continue;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!is_seen[half]) continue;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const float old = o[4 * part + j][i] * by[half].old_part;
+          o[4 * part + j][i] =
+              format::fma_rn(sum[j][i], by[half].new_part, format::abs_value(old) < by[half].snap ? 0.0f : old);
         }
       }
     }
