@@ -1,9 +1,12 @@
 #include "apps/model_flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -125,6 +128,17 @@ void say_note(const std::string& note) {
   say("note: {}\n", note);
 }
 
+model::WeightProgress weight_bar() {
+  if (isatty(STDERR_FILENO) != 1) return {};
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPatience(500);
+  return [start = Clock::now(), bar = std::shared_ptr<Progress>()](std::uint64_t done, std::uint64_t total) mutable {
+    if (bar == nullptr && Clock::now() - start > kPatience) bar = std::make_shared<Progress>("weights", total);
+    if (bar != nullptr) bar->update(done);
+    if (done == total) bar = nullptr;  // ends its line
+  };
+}
+
 void add_threads(CLI::App& command, int& n_threads) {
   add_number(command, "--threads", n_threads, "Threads; 0: one per core this process may use", 0, 1024);
 }
@@ -144,7 +158,8 @@ engine::LoadOptions ModelFlags::load_options() const {
           .machine = {.isa = isa, .n_threads = n_threads},
           .contract = contract,
           .lane = lane,
-          .on_note = say_note};
+          .on_note = say_note,
+          .on_weights = weight_bar()};
 }
 
 }  // namespace nibble::apps

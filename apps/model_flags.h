@@ -37,6 +37,8 @@ struct ModelFlags {
 
 // A choice that was made for the user, on stderr.
 void say_note(const std::string& note);
+// A bar on a terminal where loading takes more than half a second; otherwise nothing.
+model::WeightProgress weight_bar();
 
 void add_threads(CLI::App& command, int& n_threads);
 

@@ -180,7 +180,8 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
   NIBBLE_TRY(backend->use_activations(needs.activations));
   NIBBLE_TRY(backend->admit(needs.memory));
   NIBBLE_ASSIGN(auto model, or_out_of_memory("the weights of the model", [&] {
-                  return model::load_model(std::move(checkpoint), std::move(backend));
+                  return model::load_model(std::move(checkpoint), std::move(backend), model::WeightForm::kAsStored,
+                                           options.on_weights);
                 }));
   const std::string source = chat_template ? chat_template->source() : std::string();
   std::string digest = chat_template ? sha256_hex(std::as_bytes(std::span(source))) : std::string();

@@ -24,6 +24,7 @@ struct LoadOptions {
   std::string lane = {};      // empty: the file decides; otherwise another one is refused
   // Hears a sentence for people where "auto" had to pass over a backend.
   std::function<void(const std::string&)> on_note = {};
+  model::WeightProgress on_weights = {};  // while they travel to the backend
 };
 
 struct LoadedModel {

@@ -35,11 +35,11 @@ std::vector<kernels::Ability> needed_abilities(const Config& config) {
 }
 
 Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, std::unique_ptr<kernels::Backend> backend,
-                                          WeightForm form) {
+                                          WeightForm form, const WeightProgress& progress) {
   auto model = std::make_unique<Model>(std::move(checkpoint), std::move(backend));
   NIBBLE_ASSIGN(model->config, read_config(model->checkpoint.file()));
   NIBBLE_TRY(check_abilities(model->config, model->checkpoint.file(), *model->backend));
-  NIBBLE_ASSIGN(model->weights, load_weights(model->checkpoint, model->config, *model->backend, form));
+  NIBBLE_ASSIGN(model->weights, load_weights(model->checkpoint, model->config, *model->backend, form, progress));
   return model;
 }
 

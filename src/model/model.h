@@ -30,6 +30,6 @@ std::vector<kernels::Ability> needed_abilities(const Config& config);
 
 // Reads hyper-parameters and weights.
 Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, std::unique_ptr<kernels::Backend> backend,
-                                          WeightForm form = WeightForm::kAsStored);
+                                          WeightForm form = WeightForm::kAsStored, const WeightProgress& progress = {});
 
 }  // namespace nibble::model

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -21,8 +22,16 @@ using kernels::WeightSource;
 // Turns tensors, whose shapes check_tensors has seen, into what the backend wants.
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, Backend& backend, WeightForm form, Weights& weights)
-      : checkpoint_(checkpoint), file_(checkpoint.file()), backend_(backend), form_(form), weights_(weights) {}
+  Loader(const Checkpoint& checkpoint, Backend& backend, WeightForm form, Weights& weights,
+         const WeightProgress& progress)
+      : checkpoint_(checkpoint),
+        file_(checkpoint.file()),
+        backend_(backend),
+        form_(form),
+        weights_(weights),
+        progress_(progress) {
+    for (const TensorView& tensor : file_.tensors()) total_bytes_ += tensor.bytes.size();
+  }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
@@ -48,6 +57,7 @@ class Loader {
     auto made = backend_.make_linear(source);
     if (!made.ok()) return located(made.error(), view);
     if (!(*made)->reads_source) release(source);
+    report(bytes_of(source));
     return std::move(*made);
   }
 
@@ -57,8 +67,16 @@ class Loader {
     if (!std::holds_alternative<TensorView>(source)) return wrong_dtype(view, "F32, F16, BF16, or one of Q4_0 to Q6_K");
     auto made = backend_.make_embedding(std::get<TensorView>(source));
     if (!made.ok()) return located(made.error(), view);
+    report(view.bytes.size());
     return std::move(*made);
   }
+
+  // Norms and biases travel uncounted, a tied head counts twice.
+  void report(std::uint64_t more_bytes) {
+    done_bytes_ = std::min(done_bytes_ + more_bytes, total_bytes_);
+    if (progress_) progress_(done_bytes_, total_bytes_);
+  }
+  void report_all() { report(total_bytes_); }
 
  private:
   Error wrong_dtype(const TensorView& view, std::string expected) const {
@@ -75,6 +93,11 @@ class Loader {
     if (error.file.empty()) error.file = file_.path_of(view);
     if (error.tensor.empty()) error.tensor = std::string(view.name);
     return error;
+  }
+
+  static std::uint64_t bytes_of(const WeightSource& source) {
+    const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
+    return nvfp4 != nullptr ? nvfp4->codes.size() + nvfp4->scales.size() : std::get<TensorView>(source).bytes.size();
   }
 
   // What a backend has copied must not count as resident twice. Where it reads the file after all, pages come back.
@@ -124,6 +147,8 @@ class Loader {
   Backend& backend_;
   WeightForm form_;
   Weights& weights_;
+  const WeightProgress& progress_;
+  std::uint64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
 Result<LayerWeights> load_layer(Loader& loader, const Config& c, int index) {
@@ -156,11 +181,12 @@ Result<LayerWeights> load_layer(Loader& loader, const Config& c, int index) {
 
 }  // namespace
 
-Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config, Backend& backend, WeightForm form) {
+Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config, Backend& backend, WeightForm form,
+                             const WeightProgress& progress) {
   std::vector<Error> faults = check_tensors(checkpoint.file(), config);
   if (!faults.empty()) return std::move(faults.front());
   Weights weights;
-  Loader loader(checkpoint, backend, form, weights);
+  Loader loader(checkpoint, backend, form, weights, progress);
   NIBBLE_ASSIGN(weights.embedding, loader.embedding("token_embd.weight"));
   // The head first: while a backend copies a tensor it is resident twice, and this is the largest.
   weights.tied_output = !loader.has("output.weight");
@@ -170,6 +196,7 @@ Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config,
     NIBBLE_ASSIGN(LayerWeights layer, load_layer(loader, config, i));
     weights.layers.push_back(std::move(layer));
   }
+  loader.report_all();
   return weights;
 }
 

@@ -1,6 +1,8 @@
 // The weights of a model on a backend. Immutable after load and shared by all sessions.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -39,8 +41,11 @@ enum class WeightForm {
   kFloat,     // every matrix dequantized to F32: for measurements against float arithmetic, any type
 };
 
+// Hears how many bytes of the file's weights the backend has, of how many: after each matrix, the last call with all.
+using WeightProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
 // Every tensor of the file must be used, and every tensor the family needs must be there with the right shape.
 Result<Weights> load_weights(const Checkpoint& checkpoint, const Config& config, kernels::Backend& backend,
-                             WeightForm form);
+                             WeightForm form, const WeightProgress& progress = {});
 
 }  // namespace nibble::model

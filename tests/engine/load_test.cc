@@ -302,6 +302,25 @@ TEST(Load, CheckModelFindsTheSameFaults) {
   EXPECT_EQ(missing.faults[0].file, "/nonexistent.gguf");
 }
 
+TEST(Load, TellsHowManyBytesOfTheWeightsAreThere) {
+  const std::string path = write_tiny_model({.own_head = true}, "progress.gguf");
+  std::vector<std::uint64_t> done;
+  std::uint64_t total = 0;
+  const auto loaded = load(path, {.on_weights = [&](std::uint64_t n, std::uint64_t of) {
+                             done.push_back(n);
+                             total = of;
+                           }});
+  ASSERT_TRUE(loaded.ok());
+  std::uint64_t bytes = 0;
+  for (const TensorView& tensor : (*loaded)->file().tensors()) bytes += tensor.bytes.size();
+  EXPECT_EQ(total, bytes);
+  EXPECT_EQ(done.size(), 2U + 2U * 7U + 1U);  // embedding and head, seven matrices of each layer, the end
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+  EXPECT_GT(done.front(), 0U);
+  EXPECT_EQ(done.back(), bytes);
+  EXPECT_GT(done[done.size() - 2], bytes * 9 / 10);  // what goes uncounted is little
+}
+
 TEST(Session, RefusesWhatDoesNotFitWithTheNumbers) {
   const auto loaded = accepted({});
   ASSERT_NE(loaded, nullptr);
