@@ -278,9 +278,9 @@ stage_cuda() {
 # weights and models of other contracts than nc1 on the second.
 EMULATED_GPUS=(80x4 90x3)
 EMULATED_TESTS='CudaEmulation*:Graphs/CudaEmulation*:SeamCanary*:Attention*:Elementwise*:Rope*:Embed*:Fused*:LinearNvfp4*:LinearRows*:LinearQ8*:LinearInput*:Native*'
-EMULATED_FORMATS='Formats/*:LinearFormat*'
+EMULATED_FORMATS='Formats/*:LinearFormat*:Types/LinearQuant*'
 EMULATED_FAMILIES=(llama gemma3 qwen3)
-EMULATED_CONTRACTS=(nc1-f16 w4a4)
+EMULATED_CONTRACTS=(nc1-f16 w4a4 kquant)
 emulated_gpu() {
   local gpu=$1 log=$LOGS/cuda_emulated-$1 tests=$EMULATED_TESTS families=("${EMULATED_FAMILIES[@]}")
   if [ "$gpu" != "${EMULATED_GPUS[0]}" ]; then

@@ -1,8 +1,9 @@
 // Writes one of the small random models on which nibble is compared with llama.cpp (tools/llama_tiny_reference.py), or
 // two layers of the shape of Llama 3 8B, whose width and height a GPU is held to (scripts/gpu_check.sh), or one with
-// the keys and input scales of the contracts nc1-f16 and w4a4, or one of those contracts.
+// the keys and input scales of the contracts nc1-f16 and w4a4, or one of those contracts, or one
+// with every block-quantized type of GGUF.
 //
-// usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser|nc1-f16|w4a4 OUT.gguf
+// usage: write_tiny_model llama|qwen2|qwen3|gemma3|gemma3_wide|linear|yarn|llama-8b|muser|nc1-f16|w4a4|kquant OUT.gguf
 #include <fmt/format.h>
 
 #include <string>
@@ -77,13 +78,18 @@ Status write(const std::string& name, const std::string& path) {
   if (name == "nc1-f16") {  // beyond a super-block of 256
     return write_tiny_model_to({.architecture = "qwen2", .d_ff = 304, .muser_keys = true}, path);
   }
+  if (name == "kquant") {  // every block-quantized type in turn, the head among them
+    return write_tiny_model_to(
+        {.n_layers = 1, .d_model = 256, .d_ff = 256, .n_heads = 2, .lane = Lane::kKquant, .own_head = true}, path);
+  }
   if (name == "w4a4") {
     return write_tiny_model_to({.muser_keys = true, .input_scales = true, .own_head = true, .metadata = w4a4_contract},
                                path);
   }
-  return Error{.message = "there is no such model",
-               .found = name,
-               .expected = "llama, qwen2, qwen3, gemma3, gemma3_wide, linear, yarn, llama-8b, muser, nc1-f16 or w4a4"};
+  return Error{
+      .message = "there is no such model",
+      .found = name,
+      .expected = "llama, qwen2, qwen3, gemma3, gemma3_wide, linear, yarn, llama-8b, muser, nc1-f16, w4a4 or kquant"};
 }
 
 }  // namespace

@@ -115,6 +115,16 @@ const std::vector<std::unique_ptr<Backend>>& all_backends() {
   return backends;
 }
 
+const std::vector<std::unique_ptr<Backend>>& all_backends_in_one_form() {
+  static const std::vector<std::unique_ptr<Backend>> backends = [] {
+    auto some = make_optional_backends();
+    if (some.size() > 1) some.resize(1);
+    if (named_backend() == nullptr) std::ranges::move(make_all_cpu_backends(), std::back_inserter(some));
+    return some;
+  }();
+  return backends;
+}
+
 Backend& reference() {
   static const std::unique_ptr<Backend> backend = make_oracle_backend();
   return *backend;

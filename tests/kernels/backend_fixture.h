@@ -40,6 +40,8 @@ const std::vector<std::unique_ptr<Backend>>& all_backends();
 const char* named_backend();
 // Of all_backends() those that are not the CPU's, made anew: a test that changes what a backend keeps wants its own.
 std::vector<std::unique_ptr<Backend>> make_optional_backends();
+// all_backends(), in one form each that is not the CPU's: for ops that the forms do not differ in.
+const std::vector<std::unique_ptr<Backend>>& all_backends_in_one_form();
 Backend& reference();
 // Tests of an op that an Ability is about leave out a backend without it.
 bool has_every_ability(const Backend& backend);

@@ -37,7 +37,8 @@ TEST_P(LinearQuant, EqualsTheOracle) {
     const std::vector<std::byte> w = random_rows(random, dtype, shape);
     const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
     expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape, activations(random, shape, kind),
-                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind), all_cpu_backends());
+                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind),
+                            all_backends_in_one_form());
   }
 }
 
@@ -50,7 +51,7 @@ TEST_P(LinearQuant, EveryKindOfActivations) {
       const std::vector<std::byte> w = random_rows(random, dtype, shape);
       expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape,
                               activations(random, shape, static_cast<Kind>(kind)), nullptr,
-                              name_of(shape, static_cast<Kind>(kind)), all_cpu_backends());
+                              name_of(shape, static_cast<Kind>(kind)), all_backends_in_one_form());
     }
   }
 }
@@ -75,7 +76,7 @@ TEST_P(LinearQuant, OneSignedAtTheBounds) {
       for (const float x : {1.0F, -1.0F}) {
         const std::vector<float> all(static_cast<std::size_t>(n_rows) * shape.n_in, x);
         expect_equal_everywhere(view_of(w, dtype, shape.n_in, shape.n_out), shape, all, nullptr, "bounds",
-                                all_cpu_backends());
+                                all_backends_in_one_form());
       }
     }
   }
@@ -88,7 +89,7 @@ TEST_P(LinearQuant, RefusesScalesThatAreNotFinite) {
     for (const std::uint64_t element : {2 * 512U, 512U + dtype_info(dtype).block_size}) {  // the later one is not named
       bytes[bytes_of(dtype, element) + offset + 1] = std::byte{0xFC};
     }
-    for (const auto& backend : all_cpu_backends()) {
+    for (const auto& backend : all_backends_in_one_form()) {
       const auto linear = backend->make_linear(view_of(bytes, dtype, 512, 3));
       ASSERT_FALSE(linear.ok());
       EXPECT_EQ(linear.error().message, "weights are not finite");
@@ -113,7 +114,7 @@ TEST_P(LinearQuant, EmbeddingsEqualTheOracle) {
     return host_copy(backend, *out);
   };
   const std::vector<float> expected = run(reference());
-  for (const auto& backend : all_cpu_backends()) {
+  for (const auto& backend : all_backends_in_one_form()) {
     EXPECT_TRUE(same_bits(run(*backend), expected, tokens.size() * 512, backend->description()));
   }
 }

@@ -22,6 +22,25 @@ dim3 quantize_grid(int n_rows, int dim) {
   return dim3(blocks_for(padded_columns(dim) / kBlockColumns, kThreads / kWarp), n_rows);
 }
 
+// As quant_row_to_f32 of tensor/quant_block.h has it: one rounding.
+__device__ float quant_element(const Rows& table, std::size_t row, int i) {
+  const QuantRows& q = table.quant;
+  const std::size_t group = (row * table.n_in + i) / 16;
+  const std::size_t unit = row * (table.n_in / (q.is_super ? 256 : 32)) + i / (q.is_super ? 256 : 32);
+  const auto* codes = static_cast<const std::uint8_t*>(table.values);
+  int code = 0;  // minus offset
+  if (q.is_narrow) {
+    const int byte = codes[group * 8 + i % 8];
+    code = (i % 16 < 8 ? byte & 15 : byte >> 4) - static_cast<int>(q.offset);
+  } else {
+    code = static_cast<std::int8_t>(codes[group * 16 + i % 16]);
+  }
+  const float scale = format::f16_to_f32(q.d[unit]) * static_cast<float>(q.is_super ? q.scales[group] : 1);
+  const float value = scale * static_cast<float>(code);
+  if (q.m == nullptr) return value;
+  return value - format::f16_to_f32(q.m[unit]) * static_cast<float>(q.is_super ? q.minimums[group] : -1);
+}
+
 __device__ float element(const Rows& table, std::size_t row, int i) {
   const std::size_t at = row * table.stride + i;
   switch (table.format) {
@@ -31,6 +50,8 @@ __device__ float element(const Rows& table, std::size_t row, int i) {
       return format::f16_to_f32(static_cast<const std::uint16_t*>(table.values)[at]);
     case RowFormat::kBF16:
       return format::bf16_to_f32(static_cast<const std::uint16_t*>(table.values)[at]);
+    case RowFormat::kQuant:
+      return quant_element(table, row, i);
     case RowFormat::kQ8:
       break;
   }

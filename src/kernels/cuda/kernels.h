@@ -64,7 +64,21 @@ struct QuantizedW4A4 {
 
 // --- elementwise.cu ---
 
-enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8 };
+enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8, kQuant };
+
+// What the block-quantized types of section 12 have beside their codes: w = d * scale * (code - offset) - m * minimum.
+// Groups are of 16 elements here, which is what a lane takes.
+struct QuantRows {
+  bool is_narrow =
+      false;  // codes are nibbles: of a group, byte j holds elements j and j + 8; otherwise bytes code - offset
+  bool is_super = false;     // d and m belong to 256 elements; otherwise to each 32, and scales are 1, minimums -1
+  std::uint32_t offset = 0;  // of nibbles
+  const std::int8_t* scales = nullptr;     // [n_out, n_in / 16], of super-blocks
+  const std::uint8_t* minimums = nullptr;  // [n_out, n_in / 16], of super-blocks with m
+  const std::uint16_t* d = nullptr;        // f16 [n_out, n_in / 256 or n_in / 32]
+  const std::uint16_t* m = nullptr;        // the same, null where the type has none
+  bool operator==(const QuantRows&) const = default;
+};
 
 // Rows of weights as they lie on the device. kQ8: codes apart from their f16
 // scales.
@@ -73,10 +87,11 @@ struct Rows {
   int n_out = 0;
   int n_in = 0;
   int stride = 0;                         // elements from one row to the next
-  const void* values = nullptr;           // [n_out, stride]: f32, f16, bf16 or int8
+  const void* values = nullptr;           // [n_out, stride]: f32, f16, bf16 or int8; kQuant: codes
   const std::uint16_t* scales = nullptr;  // kQ8: f16 [n_out, n_in / 32]
   const std::uint8_t* units = nullptr;    // kF16, kBF16: exponent of a block's
                                           // unit + 127, [n_out, n_blocks]
+  QuantRows quant;                        // kQuant
   bool operator==(const Rows&) const = default;
 };
 
@@ -250,6 +265,7 @@ struct LinearW4A4Args {
 };
 
 cudaError_t launch(const LinearRowsArgs& args, cudaStream_t stream);
+cudaError_t launch_linear_quant(const LinearRowsArgs& args, cudaStream_t stream);  // kQuant; linear_quant.cu
 cudaError_t launch(const LinearNvfp4Args& args, cudaStream_t stream);
 cudaError_t launch(const LinearA16Q8Args& args, cudaStream_t stream);
 cudaError_t launch(const LinearW4A4Args& args, cudaStream_t stream);

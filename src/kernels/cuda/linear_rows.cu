@@ -126,6 +126,8 @@ cudaError_t launch(const LinearRowsArgs& a, cudaStream_t stream) {
       return launch_linear(Rows16Format<RowFormat::kBF16>(a.weights), a.input, a.bias, a.out, a.n_rows, stream);
     case RowFormat::kQ8:
       return launch_linear(Q8Format(a.weights), a.input, a.bias, a.out, a.n_rows, stream);
+    case RowFormat::kQuant:
+      return launch_linear_quant(a, stream);
     case RowFormat::kF32:
       break;
   }

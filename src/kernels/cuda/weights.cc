@@ -1,9 +1,11 @@
 #include "kernels/cuda/weights.h"
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
 #include "format/nc1.h"
+#include "kernels/cuda/quant_rows.h"
 #include "kernels/weight_errors.h"
 
 namespace nibble::kernels::cuda {
@@ -26,8 +28,8 @@ Error no_kernel(const TensorView& view) {
   return Error{.message = "weights of a type that the cuda backend has no kernel for",
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
-               .expected = "NVFP4, F16, BF16, Q8_0 or F32",
-               .hint = "use {backend=cpu}; or convert the file with 'nibble quantize'"};
+               .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K",
+               .hint = "convert the file with 'nibble quantize'"};
 }
 
 // False for a type without a kernel.
@@ -46,7 +48,8 @@ bool row_format(DType dtype, RowFormat& format) {
       format = RowFormat::kQ8;
       return true;
     default:
-      return false;
+      format = RowFormat::kQuant;
+      return find_quant_format(dtype) != nullptr;
   }
 }
 
@@ -164,7 +167,52 @@ Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
               stream_.get()),
        "split_q8", std::string(view.name));
   to.rows.scales = to.scales.as<std::uint16_t>();
-  to.is_finite = !bad.read();  // also waits before `blocks` goes
+  if (bad.read()) to.not_finite = nonfinite_weights(view);  // also waits before `blocks` goes
+  return ok_status();
+}
+
+// Unpacked on the host some rows at a time, while those before them travel.
+Status WeightLoader::load_quant(const TensorView& view, DeviceRows& to) {
+  constexpr std::uint64_t kElementsAtOnce = std::uint64_t{4} << 20;
+  const QuantFormat& format = *find_quant_format(view.dtype);
+  const std::uint64_t n_rows = view.rows(), n_in = view.cols(), n = n_rows * n_in;
+  const std::uint64_t n_units = n / (format.is_super ? kSuperBlockColumns : 32), n_groups = n / kQuantGroup;
+  const bool is_narrow = has_narrow_codes(format);
+  NIBBLE_ASSIGN(to.values, memory_for(view.name, is_narrow ? n / 2 : n));
+  NIBBLE_ASSIGN(to.units, memory_for(view.name, n_units * sizeof(std::uint16_t)));
+  if (format.has_minimum) {
+    NIBBLE_ASSIGN(to.m, memory_for(view.name, n_units * sizeof(std::uint16_t)));
+  }
+  if (format.is_super) {
+    NIBBLE_ASSIGN(to.scales, memory_for(view.name, n_groups));
+  }
+  if (format.is_super && format.has_minimum) {
+    NIBBLE_ASSIGN(to.minimums, memory_for(view.name, n_groups));
+  }
+  const std::uint64_t rows_at_once = std::max<std::uint64_t>(1, kElementsAtOnce / n_in);
+  PackedQuantRows packed;
+  for (std::uint64_t first = 0; first < n_rows; first += rows_at_once) {
+    const std::uint64_t rows = std::min(rows_at_once, n_rows - first);
+    auto bad = pack_quant_rows(format, view, first, rows, packed);
+    if (bad && !to.not_finite) to.not_finite = std::move(bad);
+    const auto send = [&](const DeviceMemory& memory, const auto& values) {
+      const auto bytes = std::as_bytes(std::span(values));
+      uploader_.upload(memory.as<std::byte>() + first * (bytes.size() / rows), bytes);
+    };
+    send(to.values, packed.codes);
+    send(to.units, packed.d);
+    send(to.m, packed.m);
+    send(to.scales, packed.scales);
+    send(to.minimums, packed.minimums);
+  }
+  to.rows.values = to.values.as<void>();
+  to.rows.quant = {.is_narrow = is_narrow,
+                   .is_super = format.is_super,
+                   .offset = static_cast<std::uint32_t>(is_narrow ? format.offset : 0),
+                   .scales = to.scales.as<std::int8_t>(),
+                   .minimums = to.minimums.as<std::uint8_t>(),
+                   .d = to.units.as<std::uint16_t>(),
+                   .m = to.m.as<std::uint16_t>()};
   return ok_status();
 }
 
@@ -180,7 +228,7 @@ Status WeightLoader::check_values(const TensorView& view, DeviceRows& to) {
     must(launch(RowUnitsArgs{to.rows, to.units.as<std::uint8_t>(), bad.get()}, stream_.get()), "row_units");
     to.rows.units = to.units.as<std::uint8_t>();
   }
-  to.is_finite = !bad.read();
+  if (bad.read()) to.not_finite = nonfinite_weights(view);
   return ok_status();
 }
 
@@ -200,6 +248,8 @@ Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const TensorView& v
   if (to->rows.format == RowFormat::kQ8) {
     NIBBLE_TRY(load_q8(view, *to));
     to->rows.values = to->values.as<void>();
+  } else if (to->rows.format == RowFormat::kQuant) {
+    NIBBLE_TRY(load_quant(view, *to));
   } else {
     NIBBLE_TRY(load_values(view, *to));
     to->rows.values = to->values.as<void>();
@@ -220,7 +270,7 @@ Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source)
   }
   const auto& view = std::get<TensorView>(source);
   NIBBLE_ASSIGN(const auto matrix, rows(view));
-  if (!matrix->is_finite) return nonfinite_weights(view);
+  if (matrix->not_finite) return *matrix->not_finite;
   linear->n_out = matrix->rows.n_out;
   linear->n_in = matrix->rows.n_in;
   linear->form = matrix;
@@ -233,8 +283,8 @@ Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const TensorView& tab
     return Error{.message = "an embedding table of a type that the cuda backend does not look up",
                  .tensor = std::string(table.name),
                  .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16 or Q8_0",
-                 .hint = "use {backend=cpu}; or convert the file with 'nibble quantize'"};
+                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K",
+                 .hint = "convert the file with 'nibble quantize'"};
   }
   auto embedding = std::make_unique<CudaEmbedding>();
   NIBBLE_ASSIGN(embedding->table, rows(table));

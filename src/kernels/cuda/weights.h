@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -19,8 +20,8 @@ bool has_kernel_for(DType dtype);
 
 struct DeviceRows {
   Rows rows;
-  bool is_finite = true;
-  DeviceMemory values, scales, units;
+  std::optional<Error> not_finite;  // for linear layers
+  DeviceMemory values, scales, units, minimums, m;
 };
 
 // Packed for tensor cores, or as the file has it for the integer kernels, of which those of other formats than a11 are.
@@ -55,6 +56,7 @@ class WeightLoader {
   Result<DeviceNvfp4> nvfp4(const Nvfp4View& view);
   Result<std::shared_ptr<const DeviceRows>> rows(const TensorView& view);
   Status load_values(const TensorView& view, DeviceRows& to);
+  Status load_quant(const TensorView& view, DeviceRows& to);
   Status load_q8(const TensorView& view, DeviceRows& to);
   Status check_values(const TensorView& view, DeviceRows& to);
 
