@@ -220,6 +220,12 @@ T reduce(u32 mask, T value) {
 inline u32 largest_of(u32 a, u32 b) {
   return a > b ? a : b;
 }
+inline int larger_of(int a, int b) {
+  return a > b ? a : b;
+}
+inline int sum_of(int a, int b) {
+  return a + b;
+}
 inline u32 union_of(u32 a, u32 b) {
   return a | b;
 }
@@ -246,6 +252,12 @@ T __shfl_down_sync(unsigned mask, T value, unsigned apart) {
 }
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
   return nibble::cuda_emulation::reduce<unsigned, nibble::cuda_emulation::largest_of>(mask, value);
+}
+inline int __reduce_max_sync(unsigned mask, int value) {
+  return nibble::cuda_emulation::reduce<int, nibble::cuda_emulation::larger_of>(mask, value);
+}
+inline int __reduce_add_sync(unsigned mask, int value) {
+  return nibble::cuda_emulation::reduce<int, nibble::cuda_emulation::sum_of>(mask, value);
 }
 inline unsigned __ballot_sync(unsigned mask, bool vote) {
   const unsigned bit = vote ? 1u << nibble::cuda_emulation::lane_of_thread() : 0u;

@@ -195,68 +195,102 @@ TEST(Fused, RopeStoreKvAndAttentionInputEqualTheirOps) {
   }
 }
 
-// Rows of different sequences, each at a position of its own: what a step of decoding is. Several layers and steps, so
-// that a backend that counts on its scratch being left in order is seen.
+struct Decoding {
+  int n_heads, n_kv_heads, head_dim, n_sequences, window = 0;
+  int later = 0;       // than kFirst
+  int rotary_dim = 0;  // 0: head_dim
+  bool interleaved = true;
+};
+
+// Several layers and steps, so that a backend that counts on its scratch being left in order is seen.
+void expect_decoding_equals_its_ops(Random& random, const Decoding& c) {
+  constexpr int kLayers = 2, kSteps = 4, kFirst[] = {126, 0, 384, 63, 700, 255, 5, 127, 1};
+  const int capacity = 704 + c.later;
+  const auto heads = [&](int rows, int n) {
+    return random.floats(std::size_t(rows) * n * c.head_dim, Kind::kGaussian);
+  };
+  const int rotary_dim = c.rotary_dim == 0 ? c.head_dim : c.rotary_dim;
+  const std::vector<float> table = random.floats(std::size_t(capacity) * rotary_dim, Kind::kGaussian);
+  const std::vector<float> q = heads(capacity, c.n_heads), k = heads(capacity, c.n_kv_heads),
+                           v = heads(capacity, c.n_kv_heads);
+  const Weights weights(random, 5, c.n_heads * c.head_dim);
+  const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim, static_cast<float>(1.0 / std::sqrt(1.0 * c.head_dim)),
+                             c.window};
+  expect_equal_everywhere(
+      [&](Backend& backend) {
+        const std::size_t width = std::size_t(c.n_heads) * c.head_dim;
+        const auto rope = backend.make_rope_table(table, rotary_dim, c.interleaved);
+        const auto attended = backend.make_buffer(c.n_sequences * width);
+        const auto out = backend.make_buffer(std::size_t(c.n_sequences) * 5);
+        const auto input = backend.make_linear_input(c.n_sequences, static_cast<int>(width));
+        const auto linear = backend.make_linear(weights.view);
+        std::vector<std::unique_ptr<KvCache>> caches;
+        for (int i = 0; i < c.n_sequences; ++i) {
+          caches.push_back(backend.make_kv_cache({kLayers, c.n_kv_heads, c.head_dim, capacity}));
+          std::vector<TokenRow> earlier;
+          const int first = kFirst[i] + c.later;
+          for (int pos = 0; pos < first; ++pos) earlier.push_back({caches.back().get(), pos});
+          if (earlier.empty()) continue;
+          const auto key = backend.make_vector(k), value = backend.make_vector(v);
+          backend.begin_step(first);
+          for (int layer = 0; layer < kLayers; ++layer) {
+            backend.store_kv(key->data(), value->data(), earlier, layer);
+          }
+          backend.end_step();
+        }
+        Outcome outcome;
+        for (int step = 0; step < kSteps; ++step) {
+          std::vector<TokenRow> rows;
+          for (int i = 0; i < c.n_sequences; ++i) rows.push_back({caches[i].get(), kFirst[i] + c.later + step});
+          for (int layer = 0; layer < kLayers; ++layer) {
+            const auto query = backend.make_vector(q), key = backend.make_vector(k), value = backend.make_vector(v);
+            backend.begin_step(c.n_sequences);
+            backend.rope_attention_input(query->data(), key->data(), value->data(), rows, layer, *rope, shape,
+                                         attended->data(), *input);
+            backend.linear(*input, *linear.value(), nullptr, out->data());
+            for (const std::uint8_t flag : backend.end_step()) outcome.flags.push_back(flag);
+            append(outcome.floats, host_copy(backend, *attended));
+            append(outcome.floats, host_copy(backend, *out));
+          }
+        }
+        return outcome;
+      },
+      "heads " + std::to_string(c.n_heads) + " of " + std::to_string(c.head_dim) + ", sequences " +
+          std::to_string(c.n_sequences) + ", window " + std::to_string(c.window),
+      c.window != 0 ? std::optional(Ability::kWindow) : std::nullopt);
+}
+
+// Rows of different sequences, each at a position of its own: what a step of decoding is.
 TEST(Fused, RopeAttentionInputOfManySequencesEqualsItsOps) {
   Random random(36);
-  struct Case {
-    int n_heads, n_kv_heads, head_dim, n_sequences, window = 0;
-  };
-  for (const Case& c :
-       {Case{6, 2, 64, 1}, Case{8, 2, 128, 3}, Case{3, 3, 80, 5}, Case{40, 2, 64, 2}, Case{4, 1, 256, 9},
-        Case{2, 1, 64, 9, 1}, Case{2, 2, 128, 9, 128}, Case{4, 1, 256, 5, 129}, Case{2, 1, 64, 9, 300}}) {
-    constexpr int kLayers = 2, kSteps = 4, kFirst[] = {126, 0, 384, 63, 700, 255, 5, 127, 1};
-    constexpr int kCapacity = 704;
-    const auto heads = [&](int rows, int n) {
-      return random.floats(std::size_t(rows) * n * c.head_dim, Kind::kGaussian);
-    };
-    const std::vector<float> table = heads(kCapacity, 1);
-    const std::vector<float> q = heads(kCapacity, c.n_heads), k = heads(kCapacity, c.n_kv_heads),
-                             v = heads(kCapacity, c.n_kv_heads);
-    const Weights weights(random, 5, c.n_heads * c.head_dim);
-    const AttentionShape shape{c.n_heads, c.n_kv_heads, c.head_dim,
-                               static_cast<float>(1.0 / std::sqrt(1.0 * c.head_dim)), c.window};
-    expect_equal_everywhere(
-        [&](Backend& backend) {
-          const std::size_t width = std::size_t(c.n_heads) * c.head_dim;
-          const auto rope = backend.make_rope_table(table, c.head_dim, true);
-          const auto attended = backend.make_buffer(c.n_sequences * width);
-          const auto out = backend.make_buffer(std::size_t(c.n_sequences) * 5);
-          const auto input = backend.make_linear_input(c.n_sequences, static_cast<int>(width));
-          const auto linear = backend.make_linear(weights.view);
-          std::vector<std::unique_ptr<KvCache>> caches;
-          for (int i = 0; i < c.n_sequences; ++i) {
-            caches.push_back(backend.make_kv_cache({kLayers, c.n_kv_heads, c.head_dim, kCapacity}));
-            std::vector<TokenRow> earlier;
-            for (int pos = 0; pos < kFirst[i]; ++pos) earlier.push_back({caches.back().get(), pos});
-            if (earlier.empty()) continue;
-            const auto key = backend.make_vector(k), value = backend.make_vector(v);
-            backend.begin_step(kFirst[i]);
-            for (int layer = 0; layer < kLayers; ++layer) {
-              backend.store_kv(key->data(), value->data(), earlier, layer);
-            }
-            backend.end_step();
-          }
-          Outcome outcome;
-          for (int step = 0; step < kSteps; ++step) {
-            std::vector<TokenRow> rows;
-            for (int i = 0; i < c.n_sequences; ++i) rows.push_back({caches[i].get(), kFirst[i] + step});
-            for (int layer = 0; layer < kLayers; ++layer) {
-              const auto query = backend.make_vector(q), key = backend.make_vector(k), value = backend.make_vector(v);
-              backend.begin_step(c.n_sequences);
-              backend.rope_attention_input(query->data(), key->data(), value->data(), rows, layer, *rope, shape,
-                                           attended->data(), *input);
-              backend.linear(*input, *linear.value(), nullptr, out->data());
-              for (const std::uint8_t flag : backend.end_step()) outcome.flags.push_back(flag);
-              append(outcome.floats, host_copy(backend, *attended));
-              append(outcome.floats, host_copy(backend, *out));
-            }
-          }
-          return outcome;
-        },
-        "heads " + std::to_string(c.n_heads) + " of " + std::to_string(c.head_dim) + ", sequences " +
-            std::to_string(c.n_sequences) + ", window " + std::to_string(c.window),
-        c.window != 0 ? std::optional(Ability::kWindow) : std::nullopt);
+  for (const Decoding& c : {Decoding{6, 2, 64, 1},
+                            {.n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .n_sequences = 3, .interleaved = false},
+                            {3, 3, 80, 5},
+                            {.n_heads = 40, .n_kv_heads = 2, .head_dim = 64, .n_sequences = 2, .interleaved = false},
+                            {.n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .n_sequences = 3, .rotary_dim = 32},
+                            {4, 1, 256, 9},
+                            {2, 1, 64, 9, 1},
+                            {2, 2, 128, 9, 128},
+                            {4, 1, 256, 5, 129},
+                            {2, 1, 64, 9, 300}}) {
+    expect_decoding_equals_its_ops(random, c);
+  }
+}
+
+// So many splits that a backend folds them in pieces, or by several thread blocks.
+TEST(Fused, RopeAttentionInputOfManySplitsEqualsItsOps) {
+  Random random(37);
+  for (const Decoding& c : {Decoding{8, 1, 64, 1, 0, 1600}, {5, 1, 64, 1, 1000, 1024}, {8, 1, 256, 1, 0, 700}}) {
+    expect_decoding_equals_its_ops(random, c);
+  }
+}
+TEST(Fused, RopeAttentionInputOfLongSequencesEqualsItsOps) {
+  for (const auto& backend : all_backends()) {
+    if (backend->description().find("emulated") != std::string::npos) GTEST_SKIP() << "takes minutes on an emulation";
+  }
+  Random random(38);
+  for (const Decoding& c : {Decoding{4, 1, 128, 2, 0, 17000}, {7, 1, 64, 1, 0, 33000}}) {
+    expect_decoding_equals_its_ops(random, c);
   }
 }
 

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads) attention_split_kernel(AttentionArgs
   __syncthreads();
   const KeyRange keys = keys_of_tile(a, s);
   if (split < keys.begin / kSplit || split * kSplit >= keys.end) return;
-  run_split(a, s, split_of(a, cache, split * kSplit), split, 2);
+  run_split(a, s, split_of(a, cache, split * kSplit), split);
 }
 
 // The fold over the splits, a warp a head of a row.
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs a) {
   float o[kTiles][4] = {};
   for (int first_key = keys.begin / kSplit * kSplit; first_key < keys.end; first_key += kSplit) {
     const SplitView split = split_of(a, cache, first_key);
-    const RowPair rows = weigh_split(a, s, split, first_key, 2);
+    const RowPair rows = weigh_split(a, s, split, first_key);
     Factors by[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

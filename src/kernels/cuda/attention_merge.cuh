@@ -16,9 +16,12 @@ __device__ inline Factors merge_factors(int m_run, int m_split, float e) {
   const float a = pow2_or_zero(m_run - m);
   return {a, a < 1.0f ? nc1::kTinyOutput : 0.0f, e * pow2_or_zero(m_split - m)};
 }
-__device__ inline float merge_output(float o, int sum, const Factors& by) {
+__device__ inline float merge_output(float o, float sum, const Factors& by) {
   const float old = o * by.old_part;
-  return format::fma_rn(static_cast<float>(sum), by.new_part, format::abs_value(old) < by.snap ? 0.0f : old);
+  return format::fma_rn(sum, by.new_part, format::abs_value(old) < by.snap ? 0.0f : old);
+}
+__device__ inline float merge_output(float o, int sum, const Factors& by) {
+  return merge_output(o, static_cast<float>(sum), by);
 }
 __device__ inline float merge_total(float l, int r, int m_run, int m_split) {
   const int m = max(m_run, m_split);
@@ -181,8 +184,8 @@ __device__ inline SplitView split_of(const AttentionArgs& a, const CachePart& ca
 }
 
 // One split of one tile: its integers go to a.partial.
-__device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitView& view, int split, int n_halves) {
-  const RowPair rows = weigh_split(a, s, view, split * kSplit, n_halves);
+__device__ inline void run_split(const AttentionArgs& a, Shared& s, const SplitView& view, int split) {
+  const RowPair rows = weigh_split(a, s, view, split * kSplit);
   __syncthreads();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int ints = partial_ints(a.head_dim);

@@ -11,10 +11,8 @@ namespace nibble::kernels::cuda {
 namespace {
 
 constexpr int kPromptQueries = 64;
-constexpr int kScoreTiles = kSplit / 8;   // of eight keys
-constexpr int kValuePad = 8;              // words beyond a row of four positions: rows of a fragment in other banks
-constexpr float kIntegers = 12582912.0f;  // 1.5 * 2^23
-constexpr u32 kIntegerBits = 0x4B400000u;
+constexpr int kScoreTiles = kSplit / 8;  // of eight keys
+constexpr int kValuePad = 8;             // words beyond a row of four positions: rows of a fragment in other banks
 
 template <int kHeadDim>
 struct PromptShared {

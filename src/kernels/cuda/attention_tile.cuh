@@ -21,6 +21,8 @@ constexpr int kQueries = 16;  // of a tile
 constexpr int kKeysPerWarp = kSplit / kWarps;
 constexpr int kKeyTiles = kKeysPerWarp / 8;  // of 8 keys, per warp
 constexpr int kUnseen = INT_MIN / 2;
+constexpr float kIntegers = 12582912.0f;  // 1.5 * 2^23, whose sums with integers are integers: format::rne
+constexpr u32 kIntegerBits = 0x4B400000u;
 constexpr int kPlaneStride = kSplit + 16;  // bytes; keeps the eight rows of a fragment in different banks
 
 __device__ inline float pow2_or_zero(int n) {
@@ -207,9 +209,8 @@ struct RowPair {
 
 // Steps 3 and 4 for one split: scores become the planes of u in shared memory;
 // m, R and e of the thread's two rows. Ends without a barrier after the planes
-// are written. Rows from 8 on are left out if n_halves is 1.
-__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const SplitView& split, int first_key,
-                                      int n_halves) {
+// are written.
+__device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const SplitView& split, int first_key) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int warp_key = warp * kKeysPerWarp;
   float2 key_scale[kKeyTiles], value_scale[kKeyTiles];  // of this thread's keys: 2t and 2t + 1 of each eight
@@ -227,7 +228,6 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
   bool is_nan[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (half >= n_halves) break;
     const int query = g + 8 * half;
     const KeyRange keys = keys_of_split(a, s.n_keys[query], first_key);
     const float q_scale = s.q_scale[query];
@@ -261,7 +261,6 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int m = kUnseen;
 #pragma unroll
@@ -298,7 +297,6 @@ __device__ inline RowPair weigh_split(const AttentionArgs& a, Shared& s, const S
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (half >= n_halves) break;
     const int query = g + 8 * half;
     int r = 0;
     u32 w_bits = 0;

@@ -26,7 +26,6 @@ namespace {
 
 constexpr int kTileQueries = 16;
 constexpr int kPromptTileQueries = 64;
-constexpr int kAttentionSharedBytes = 15 << 10;  // that a thread block of attention has whatever the shape
 constexpr std::size_t kMaxPartialBytes = std::size_t{64} << 20;
 constexpr std::size_t kReserve = std::size_t{256} << 20;  // for graphs, sums of attention and what rounding up costs
 
@@ -444,13 +443,11 @@ void CudaBackend::rope_attention_input(float* q, float* k, const float* v, std::
   const auto decode = [&](DecodeArgs args) {
     args.attention.n_splits = std::min(splits_of(rows), splits_of_window(args.attention.window));
     const std::size_t bytes = partial_bytes(args.attention, args.attention.n_splits);
-    const int group = shape.n_heads / shape.n_kv_heads;
-    const int shared = decode_shared_bytes(shape.head_dim, args.rotary_dim, group) + kAttentionSharedBytes;
-    if (bytes > kMaxPartialBytes || shared > device_.shared_bytes) return false;
-    const int parts = (group + kTileQueries - 1) / kTileQueries;
+    if (bytes > kMaxPartialBytes || !plan(args, {device_.n_multiprocessors, device_.shared_bytes})) {
+      return false;
+    }
     args.attention.partial = static_cast<std::int32_t*>(scratch(partial_, bytes, "sums of attention"));
-    args.arrived = static_cast<int*>(
-        scratch(arrived_, rows.size() * shape.n_kv_heads * parts * sizeof(int), "counters of attention"));
+    args.arrived = static_cast<int*>(scratch(arrived_, n_counters(args) * sizeof(int), "counters of attention"));
     record("attention_decode", args,
            {args.attention.n_rows, shape.n_heads, shape.head_dim, args.attention.n_splits * kSplit});
     return true;

@@ -97,15 +97,11 @@ __host__ __device__ constexpr int hadamard_size(int head_dim) {
   return head_dim & -head_dim;
 }
 
-// The butterfly over 32 * kPerLane elements of shared memory, aligned to as many of a lane, by one warp: short strides
-// in registers, others by shuffles.
-template <typename Vector, int kPerLane>
-__device__ inline void hadamard_in_registers(float* memory) {
+// The butterfly over 32 * kPerLane elements of a warp, of which a lane holds kPerLane neighbours: short strides in
+// registers, others by shuffles.
+template <int kPerLane>
+__device__ inline void hadamard_of_lanes(float (&x)[kPerLane]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  alignas(Vector) float x[kPerLane];
-  __syncwarp();
-  auto* vector = reinterpret_cast<Vector*>(memory) + lane;
-  *reinterpret_cast<Vector*>(x) = *vector;
 #pragma unroll
   for (int stride = 1; stride < kPerLane; stride *= 2) {
 #pragma unroll
@@ -124,6 +120,15 @@ __device__ inline void hadamard_in_registers(float* memory) {
       x[i] = (lane & apart) != 0 ? other - x[i] : x[i] + other;
     }
   }
+}
+// In shared memory, aligned to as many elements as a lane holds.
+template <typename Vector, int kPerLane>
+__device__ inline void hadamard_in_registers(float* memory) {
+  alignas(Vector) float x[kPerLane];
+  __syncwarp();
+  auto* vector = reinterpret_cast<Vector*>(memory) + threadIdx.x % kWarp;
+  *reinterpret_cast<Vector*>(x) = *vector;
+  hadamard_of_lanes(x);
   *vector = *reinterpret_cast<Vector*>(x);
   __syncwarp();
 }

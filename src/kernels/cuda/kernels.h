@@ -400,17 +400,26 @@ struct PromptArgs {
 int prompt_shared_bytes(int head_dim);  // of a thread block; 0 where there is no such kernel
 
 // Rows of different caches: rotates their queries (attention.q, not written) and keys, stores keys and values, attends.
+constexpr int kDecodeQueries = 8;  // of a thread block; they share a key-value head
 struct DecodeArgs {
-  AttentionArgs attention;  // rows_per_tile is 1, partial is there
+  AttentionArgs attention;  // rows_per_tile is 1, partial is there, as floats
   StoreKvArgs kv;
   const float* cos_sin = nullptr;  // [n_positions, rotary_dim / 2, 2]
   int rotary_dim = 0;
   bool interleaved = false;
-  int* arrived = nullptr;  // [n_rows, n_kv_heads * parts of a group]: zeros, and zeros again afterwards
+  int* arrived = nullptr;  // [n_counters]: zeros, and zeros again afterwards
+  // By plan():
+  int n_blocks = 1;    // along the splits of a row and key-value head
+  int n_stages = 1;    // splits that a thread block has in shared memory
+  int fold_piece = 0;  // splits that a kernel of its own folds at once; 0: the last thread block folds
   bool operator==(const DecodeArgs&) const = default;
 };
 
-int decode_shared_bytes(int head_dim, int rotary_dim, int group);  // of a thread block, beside 14 KB that it always has
+struct GpuExtent {
+  int n_multiprocessors, shared_bytes;  // shared memory that a thread block may ask for
+};
+bool plan(DecodeArgs& args, const GpuExtent& gpu);  // false if a thread block does not fit
+int n_counters(const DecodeArgs& args);             // of args.arrived, once there is a plan
 
 cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
 cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);

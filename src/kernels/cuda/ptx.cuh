@@ -129,6 +129,13 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// Orders what this thread and those it has met at a barrier did before and do after it, for the whole GPU.
+__device__ inline int add_acquire_release(int* at, int more) {
+  int old;
+  asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(more) : "memory");
+  return old;
+}
+
 __device__ inline void prefetch_to_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) rope_store_kv_kernel(RopeStoreKvArgs
     for (int i = lane; i < kv.head_dim; i += kWarp) kv.k[at + i] = x[i];
   }
   const Quantizer by = prepare_head(kv, x, is_value);
-  write_head(kv, x, by, row, head, is_value, {});
+  write_head(kv, x, by, row, head, is_value);
 }
 
 }  // namespace

@@ -17,38 +17,23 @@ __device__ inline void rotate(float* head, const float* cos_sin, int rotary_dim,
   }
 }
 
-// Where a warp's head goes besides the cache: a copy of its split. Nowhere if null.
-struct HeadCopy {
-  __half* key = nullptr;         // [padded head]
-  std::int8_t* value = nullptr;  // every fourth byte
-  float* scale = nullptr;
-};
-
 // A vector of shared memory, rotated by the butterfly already, as integers into the cache, by one warp.
 __device__ inline void write_head(const StoreKvArgs& a, const float* x, const Quantizer& by, int row, int head,
-                                  bool is_value, const HeadCopy& copy) {
+                                  bool is_value) {
   const int lane = threadIdx.x % kWarp;
   const DeviceRow slot = a.rows[row];
   const std::size_t layer_head = static_cast<std::size_t>(a.layer) * a.n_kv_heads + head;
   const std::size_t pos = slot.pos;
   if (is_value) {
     std::int8_t* values = slot.values + layer_head * slot.capacity * a.head_dim + pos / 4 * 4 * a.head_dim + pos % 4;
-    for (int i = lane; i < a.head_dim; i += kWarp) {
-      values[4 * i] = static_cast<std::int8_t>(quantize(x[i], by));
-      if (copy.value != nullptr) copy.value[4 * i] = static_cast<std::int8_t>(quantize(x[i], by));
-    }
+    for (int i = lane; i < a.head_dim; i += kWarp) values[4 * i] = static_cast<std::int8_t>(quantize(x[i], by));
   } else {
     const int width = padded_head(a.head_dim);
     __half* key = slot.keys + (layer_head * slot.capacity + pos) * width;
-    for (int i = lane; i < width; i += kWarp) {
-      const __half integer = __int2half_rn(i < a.head_dim ? quantize(x[i], by) : 0);
-      key[i] = integer;
-      if (copy.key != nullptr) copy.key[i] = integer;
-    }
+    for (int i = lane; i < width; i += kWarp) key[i] = __int2half_rn(i < a.head_dim ? quantize(x[i], by) : 0);
   }
   if (lane == 0) {
     slot.scales[(2 * layer_head + (is_value ? 1 : 0)) * slot.capacity + pos] = by.scale;
-    if (copy.scale != nullptr) *copy.scale = by.scale;
     if (by.is_nonfinite) raise_flag(a.flags, row);
   }
 }

@@ -95,6 +95,9 @@ template <int kGroups>
 void wait_copies() {
   emulation::wait_copies(kGroups);
 }
+inline int add_acquire_release(int* at, int more) {
+  return atomicAdd(at, more);
+}
 inline void prefetch_to_l2(const void*) {}
 
 inline void barrier_init(u32 barrier, int count) {
