@@ -65,6 +65,7 @@ inline Input random_input(int n_rows, int n_in, float magnitude, std::mt19937_64
 struct DeviceInput {
   DeviceArray<std::uint16_t> q;
   DeviceArray<float> d;
+  DeviceArray<std::uint32_t> handovers;
   Nvfp4Input view;
 };
 inline std::uint16_t half_of_integer(int v) {
@@ -87,8 +88,11 @@ inline DeviceInput upload(const Input& input) {
       d[static_cast<std::size_t>(b) * stride + r] = b < static_cast<int>(row.d.size()) ? row.d[b] : 0.0F;
     }
   }
-  DeviceInput device{DeviceArray<std::uint16_t>(q), DeviceArray<float>(d), {}};
-  device.view = {device.q.data, device.d.data, input.n_rows, input.n_in, stride};
+  DeviceInput device{DeviceArray<std::uint16_t>(q),
+                     DeviceArray<float>(d),
+                     DeviceArray<std::uint32_t>(std::vector<std::uint32_t>(kNvfp4Handovers, 0)),
+                     {}};
+  device.view = {device.q.data, device.d.data, input.n_rows, input.n_in, stride, device.handovers.data};
   return device;
 }
 

@@ -1,7 +1,8 @@
 // Thread blocks of CUDA on one thread of the host. Every CUDA thread is a fiber; it runs until it has to wait for
-// others (a barrier, its warp, an mbarrier), and then another one runs. Blocks run one after another. Warps, lanes and
-// blocks take turns in an order that a seed chooses and that changes with every launch, as unlike lockstep as can be:
-// a barrier that is missing lets somebody run far ahead.
+// others (a barrier, its warp, an mbarrier), and then another one runs. Blocks run one after another, until one waits
+// for what another has to write: then all that are left run at once. Warps, lanes and blocks take turns in an order
+// that a seed chooses and that changes with every launch, as unlike lockstep as can be: a barrier that is missing lets
+// somebody run far ahead.
 #pragma once
 
 #include <cstddef>
@@ -54,10 +55,13 @@ void meet_warp(Meeting kind, u32 mask, void* mine, void (*finish)(void* const* l
 void meet_warpgroup(void* mine, void (*finish)(void* const* threads));
 
 int thread_number();  // in its block
+int thread_slot();    // among those of all blocks that run
 void sync_threads();
 void named_barrier(int id, int n_threads, bool waits);
 void cluster_arrive();
 void cluster_wait();
+// Until a word of global memory is not zero: another block writes it.
+void wait_for_word(const u32* word);
 
 // Asynchronous copies of this thread. The destination is poisoned at once and written when the group is waited for.
 void start_copy(void* shared, const void* global, std::size_t bytes);

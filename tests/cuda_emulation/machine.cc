@@ -70,6 +70,7 @@ void resume(Thread& thread) {
 bool can_run(Thread& thread) {
   if (thread.waits == Waits::kMbarrier && is_over(thread.mbarrier, thread.parity)) thread.waits = Waits::kNot;
   if (thread.waits == Waits::kCluster && machine().cluster_phase != thread.cluster_phase) thread.waits = Waits::kNot;
+  if (thread.waits == Waits::kWord && *thread.word != 0) thread.waits = Waits::kNot;
   return thread.waits == Waits::kNot;
 }
 
@@ -96,6 +97,7 @@ void start(Block& block, const dim3& index, const Grid& grid, std::size_t first_
   const dim3 size(grid.threads.x, grid.threads.y, grid.threads.z);
   const std::size_t n = std::size_t{size.x} * size.y * size.z;
   block.index = index;
+  block.image.clear();
   block.n_ended = 0;
   block.arrived = {};
   block.bulk.clear();
@@ -162,7 +164,7 @@ bool run_some(Block& block) {
 
 [[noreturn]] void report_deadlock() {
   static constexpr const char* kNames[] = {"nothing",     "its warp",    "its warpgroup", "a barrier",
-                                           "an mbarrier", "its cluster", "no more"};
+                                           "an mbarrier", "its cluster", "another block", "no more"};
   std::string text = "deadlock:";
   for (const Block& block : machine().blocks) {
     for (const Thread& thread : block.threads) {
@@ -202,21 +204,30 @@ void check_guard() {
   }
 }
 
-void run_block(Block& block) {
+void keep_image(Block& block) {
+  block.image.assign(__start_nibble_shared, __stop_nibble_shared);
+  block.image.insert(block.image.end(), dynamic_bytes, dynamic_bytes + machine().shared_bytes);
+}
+
+// False if it cannot end before another block has done something.
+bool run_block(Block& block) {
   Machine& m = machine();
   m.block = &block;
   blockIdx = block.index;
   while (block.n_ended < static_cast<int>(block.threads.size())) {
-    if (!run_some(block)) report_deadlock();
+    if (run_some(block)) continue;
+    if (std::ranges::none_of(block.threads, [](const Thread& t) { return t.waits == Waits::kWord; })) report_deadlock();
+    keep_image(block);
+    return false;
   }
   check_guard();
+  return true;
 }
 
-// The blocks of a cluster share the one shared memory of this machine: each has its contents put aside.
-void run_cluster(std::vector<Block>& blocks) {
+// Blocks that run at once share the one shared memory of this machine: each has its contents put aside.
+void run_at_once(std::vector<Block>& blocks) {
   Machine& m = machine();
   std::size_t n_ended = 0;
-  for (Block& block : blocks) block.image.clear();
   while (n_ended < blocks.size()) {
     bool has_run = false;
     n_ended = 0;
@@ -230,8 +241,7 @@ void run_cluster(std::vector<Block>& blocks) {
       blockIdx = block.index;
       has_run |= run_some(block);
       check_guard();
-      block.image.assign(__start_nibble_shared, __stop_nibble_shared);
-      block.image.insert(block.image.end(), dynamic_bytes, dynamic_bytes + m.shared_bytes);
+      keep_image(block);
       n_ended += block.n_ended == static_cast<int>(block.threads.size());
     }
     if (!has_run) report_deadlock();
@@ -271,19 +281,26 @@ void run_grid(const Grid& grid, const std::function<void()>& kernel) {
   std::vector<std::size_t> pages;
   const std::size_t n_threads = std::size_t{blockDim.x} * blockDim.y * blockDim.z;
   bool is_first = true;
-  for (const int number : any_order(static_cast<int>(n_clusters))) {
-    const u32 i = static_cast<u32>(number);
-    for (u32 rank = 0; rank < grid.cluster; ++rank) {
-      start(m.blocks[rank], dim3(i % per_row * grid.cluster + rank, i / per_row % gridDim.y, i / per_row / gridDim.y),
-            grid, rank * n_threads);
-    }
+  const auto start_at = [&](u32 slot, u32 cluster, u32 rank) {
+    const u32 x = cluster % per_row * grid.cluster + rank, row = cluster / per_row;
+    start(m.blocks[slot], dim3(x, row % gridDim.y, row / gridDim.y), grid, slot * n_threads);
+  };
+  const std::vector<int> order = any_order(static_cast<int>(n_clusters));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const u32 number = static_cast<u32>(order[i]);
+    for (u32 rank = 0; rank < grid.cluster; ++rank) start_at(rank, number, rank);
     m.cluster_arrived = 0;
     if (grid.cluster > 1) {
-      run_cluster(m.blocks);
+      run_at_once(m.blocks);
       continue;
     }
     if (!is_first) poison(pages);
-    run_block(m.blocks[0]);
+    if (!run_block(m.blocks[0])) {
+      m.blocks.resize(order.size() - i);
+      for (u32 slot = 1; slot < m.blocks.size(); ++slot) start_at(slot, static_cast<u32>(order[i + slot]), 0);
+      run_at_once(m.blocks);
+      break;
+    }
     if (is_first) pages = dirty_pages();
     is_first = false;
   }

@@ -28,7 +28,7 @@ inline std::size_t static_bytes() {
   return static_cast<std::size_t>(__stop_nibble_shared - __start_nibble_shared);
 }
 
-enum class Waits { kNot, kWarp, kWarpgroup, kBarrier, kMbarrier, kCluster, kEnded };
+enum class Waits { kNot, kWarp, kWarpgroup, kBarrier, kMbarrier, kCluster, kWord, kEnded };
 
 struct Copy {
   void* to;
@@ -42,6 +42,7 @@ struct Thread {
   Waits waits = Waits::kNot;
   int barrier = 0;  // of kBarrier
   u32 mbarrier = 0, parity = 0;
+  const u32* word = nullptr;  // of kWord
   dim3 index;
   int number = 0;
   u32 cluster_phase = 0;                     // that it has arrived in

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <map>
 #include <vector>
@@ -158,10 +159,11 @@ void multiply_warpgroup(void* const* threads) {
   }
 }
 
-// By the number of the thread: a block with wgmma is never run beside another.
 Queue& my_queue() {
-  static std::vector<Queue> queues(1024);
-  return queues[thread_number()];
+  static std::deque<Queue> queues;  // grows while others hold theirs
+  const auto slot = static_cast<std::size_t>(thread_slot());
+  if (queues.size() <= slot) queues.resize(slot + 1);
+  return queues[slot];
 }
 
 }  // namespace

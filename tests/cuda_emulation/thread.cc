@@ -84,6 +84,10 @@ void meet_warpgroup(void* mine, void (*finish)(void* const* threads)) {
 int thread_number() {
   return machine().thread->number;
 }
+int thread_slot() {
+  const Machine& m = machine();
+  return static_cast<int>(m.block - m.blocks.data()) * kMaxThreads + m.thread->number;
+}
 
 void sync_threads() {
   if (fault() == Fault::kNoSyncThreads) return;
@@ -122,6 +126,14 @@ void cluster_wait() {
   Machine& m = machine();
   if (m.cluster_phase != m.thread->cluster_phase) return;
   m.thread->waits = Waits::kCluster;
+  yield();
+}
+
+void wait_for_word(const u32* word) {
+  if (*word != 0) return;
+  Thread& thread = *machine().thread;
+  thread.waits = Waits::kWord;
+  thread.word = word;
   yield();
 }
 

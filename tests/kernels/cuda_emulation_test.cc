@@ -2,6 +2,7 @@
 // the kernels themselves.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -135,6 +136,35 @@ __global__ void wait_forever_kernel() {
 
 TEST(CudaEmulationDeathTest, NoticesADeadlock) {
   EXPECT_DEATH((void)launch_kernel(wait_forever_kernel, {1, 32}, nullptr), "deadlock");
+}
+
+// Every block adds one to what the block before it wrote.
+__global__ void pass_on_kernel(int* values, u32* flags, bool waits, bool publishes) {
+  const unsigned block = blockIdx.x;
+  if (threadIdx.x != 0) return;
+  if (block > 0 && waits) wait_until_published(flags + block - 1);
+  values[block] = block > 0 ? values[block - 1] + 1 : 0;
+  if (publishes) publish(flags + block);
+}
+cudaError_t pass_on(int* values, bool waits, bool publishes) {
+  constexpr int kBlocks = 16;
+  Integers flags(kBlocks);
+  std::fill_n(flags.data(), kBlocks, 0);
+  std::fill_n(values, kBlocks, -1);
+  return launch_kernel(pass_on_kernel, {kBlocks, 32}, nullptr, values, reinterpret_cast<u32*>(flags.data()), waits,
+                       publishes);
+}
+
+TEST(CudaEmulation, NoticesAMissingWaitForAnotherBlock) {
+  Integers values(16);
+  for (const bool waits : {true, false}) {
+    ASSERT_EQ(pass_on(values.data(), waits, true), cudaSuccess);
+    EXPECT_EQ(values.data()[15] == 15, waits);
+  }
+}
+TEST(CudaEmulationDeathTest, NoticesABlockThatNobodyTells) {
+  Integers values(16);
+  EXPECT_DEATH((void)pass_on(values.data(), true, false), "deadlock.* waits for another block");
 }
 
 // One product of 1 * 1 in every sum, on top of c.

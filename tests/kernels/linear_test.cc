@@ -24,6 +24,20 @@ TEST(LinearNvfp4, EqualsTheReference) {
   }
 }
 
+// Tiles of output that do not come out even on an emulated GPU of three multiprocessors, twice: flags are left clean.
+TEST(LinearNvfp4, TilesThatThreadBlocksShare) {
+  Random random(12);
+  for (const int n_out : {700, 699}) {
+    const LinearShape shape{336, n_out, 40};
+    const Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 0.5F);
+    const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
+    for (const float* added : {bias.data(), static_cast<const float*>(nullptr)}) {
+      expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kGaussian), added,
+                              name_of(shape, Kind::kGaussian));
+    }
+  }
+}
+
 TEST(LinearNvfp4, EveryKindOfActivations) {
   Random random(2);
   for (int kind = 0; kind < static_cast<int>(Kind::kCount); ++kind) {

@@ -31,6 +31,7 @@ std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, Ac
   input->d = zeros(rows * columns / kBlockColumns * sizeof(float));
   input->h = zeros(rows * h_stride * sizeof(std::uint16_t));
   input->d_columns = zeros(h_stride / kBlockColumns * d_stride * sizeof(float));
+  input->handovers = zeros(kNvfp4Handovers * sizeof(std::uint32_t));
   input->quantized = {input->q.as<std::int16_t>(),        input->d.as<float>(),       input->h.as<std::uint16_t>(),
                       input->d_columns.as<float>(),       static_cast<int>(h_stride), static_cast<int>(d_stride),
                       format == ActivationFormat::kNative};

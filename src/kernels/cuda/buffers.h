@@ -25,7 +25,7 @@ struct CudaRopeTable final : RopeTable {
 };
 
 struct CudaLinearInput final : LinearInput {
-  DeviceMemory q, d, h, d_columns;
+  DeviceMemory q, d, h, d_columns, handovers;
   Quantized quantized;
   const float* x = nullptr;  // what was quantized: F32 weights want it as it was
 

@@ -266,7 +266,8 @@ void CudaBackend::record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNv
 void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> calls) {
   const auto& in = static_cast<const CudaLinearInput&>(input);
   Nvfp4LinearArgs together;
-  together.input = {in.quantized.h, in.quantized.d_columns, in.n_rows, in.n_in, in.quantized.d_stride};
+  together.input = {in.quantized.h, in.quantized.d_columns, in.n_rows,
+                    in.n_in,        in.quantized.d_stride,  in.handovers.as<std::uint32_t>()};
   together.n_segments = 0;
   together.route = route_;
   together.is_spread = true;

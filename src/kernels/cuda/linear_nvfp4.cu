@@ -61,9 +61,15 @@ cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
   Device device;
   cudaError_t error = current_device(&device);
   if (error != cudaSuccess) return error;
-  Problem problem = {
-      reinterpret_cast<const __half*>(args.input.q),     args.input.d,   args.input.n_rows, args.input.d_stride,
-      nvfp4_padded_inputs(args.input.n_in) / kNvfp4Pair, args.is_spread, args.n_segments,   {}};
+  Problem problem = {reinterpret_cast<const __half*>(args.input.q),
+                     args.input.d,
+                     args.input.n_rows,
+                     args.input.d_stride,
+                     nvfp4_padded_inputs(args.input.n_in) / kNvfp4Pair,
+                     args.is_spread,
+                     args.input.handovers,
+                     args.n_segments,
+                     {}};
   for (int s = 0; s < args.n_segments; ++s) problem.segments[s] = resolve(args.segments[s]);
 
   // Up to there reading the weights twice is faster than a gemm whose tiles have 128 rows.

@@ -32,6 +32,9 @@ NIBBLE_FN int nvfp4_input_position(int k) {
   return (k & ~31) | (k & 15) << 1 | (k >> 4 & 1);
 }
 
+// Where thread blocks of a gemm tell each other of sums that they hand over: eight warps each of up to 256.
+constexpr int kNvfp4Handovers = 2048;
+
 // The integers of a11 as f16, exact, and their factors. 16-byte aligned. Where the sums are free, the activations
 // themselves in f16, and no factors.
 struct Nvfp4Input {
@@ -40,6 +43,8 @@ struct Nvfp4Input {
   int n_rows = 0;
   int n_in = 0;
   int d_stride = 0;  // nvfp4_d_stride(max_rows)
+  // [kNvfp4Handovers] zeros, before and after each launch; of one stream. Null: no tile is shared by thread blocks.
+  std::uint32_t* handovers = nullptr;
   bool operator==(const Nvfp4Input&) const = default;
 };
 

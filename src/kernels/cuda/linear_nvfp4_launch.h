@@ -24,6 +24,7 @@ struct Problem {
   int d_stride;
   int n_pairs;
   bool is_spread;
+  u32* handovers;  // [kNvfp4Handovers] or null
   int n_segments;
   Segment segments[kNvfp4MaxSegments];
 };

@@ -168,6 +168,19 @@ __device__ inline void barrier_wait(u32 barrier, u32 parity) {
   }
 }
 
+// --- between thread blocks ---
+
+// A flag in global memory by which a warp tells a warp of another thread block that what it wrote is there.
+__device__ inline void publish(u32* flag) {
+  asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory");
+}
+__device__ inline void wait_until_published(const u32* flag) {
+  u32 is_there;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(is_there) : "l"(flag) : "memory");
+  } while (is_there == 0);
+}
+
 // --- clusters and launches; nothing before sm_90 ---
 
 __device__ inline void cluster_arrive() {

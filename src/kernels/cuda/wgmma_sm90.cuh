@@ -59,6 +59,10 @@ __device__ inline u64 matrix_descriptor(u32 shared) {
   constexpr u64 kSwizzle128 = u64{1} << 62, kEightRows = u64{1024 / 16} << 32, kUnused = u64{1} << 16;
   return (shared >> 4 & 0x3FFFu) | kUnused | kEightRows | kSwizzle128;
 }
+// The matrix so many bytes further. Of the 64 bits the address has the lower half to itself: no carry.
+__device__ inline u64 matrix_at(u64 descriptor, u32 bytes) {
+  return (descriptor >> 32 << 32) | (static_cast<u32>(descriptor) + (bytes >> 4));
+}
 __device__ inline void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -80,18 +84,18 @@ template <int kColumns>
 struct Wgmma;
 
 template <>
-struct Wgmma<144> {
-  static __device__ inline void multiply(float (&d)[72], u64 a, u64 b, bool accumulate) {
+struct Wgmma<128> {
+  static __device__ inline void multiply(float (&d)[64], u64 a, u64 b, bool accumulate) {
     asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %74, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n144k16.f32.f16.f16 {"
+        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
         "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
         "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
         "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
-        "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, "
-        "%72, %73, p, 1, 1, 0, 0;}"
+        "%60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, 0, 0;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
           "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -99,8 +103,7 @@ struct Wgmma<144> {
           "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
           "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
           "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
-          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]),
-          "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
   }
 };

@@ -110,6 +110,13 @@ inline void barrier_wait(u32 barrier, u32 parity) {
   emulation::mbarrier_wait(barrier, parity);
 }
 
+inline void publish(u32* flag) {
+  *flag = 1;
+}
+inline void wait_until_published(const u32* flag) {
+  emulation::wait_for_word(flag);
+}
+
 inline void cluster_arrive() {
   emulation::cluster_arrive();
 }

@@ -38,6 +38,10 @@ inline u64 matrix_descriptor(u32 shared) {
   if (shared % 1024 != 0) emulation::breach("a matrix in the 128-byte swizzle lies at a multiple of 1024");
   return shared >> 4;
 }
+// The matrix so many bytes further. Of the 64 bits the address has the lower half to itself: no carry.
+inline u64 matrix_at(u64 descriptor, u32 bytes) {
+  return (descriptor >> 32 << 32) | (static_cast<u32>(descriptor) + (bytes >> 4));
+}
 inline void wgmma_fence() {}
 inline void wgmma_commit() {
   emulation::commit_products();
