@@ -154,7 +154,8 @@ void multiply_warpgroup(void* const* threads) {
     const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
     for (int i = 0; i < first.n_columns / 2; ++i) {
       const float c = mine.accumulate ? mine.d[i] : 0.0F;
-      mine.d[i] = sum_of(rows[row + i / 2 % 2 * 8], columns[i / 4 * 8 + column + i % 2], c);
+      const Sum sum = first.rounds ? rounding_sum_of : sum_of;
+      mine.d[i] = sum(rows[row + i / 2 % 2 * 8], columns[i / 4 * 8 + column + i % 2], c);
     }
   }
 }

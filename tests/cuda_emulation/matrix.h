@@ -31,6 +31,7 @@ struct Product {
   int n_columns;
   u32 a, b;  // addresses
   bool accumulate;
+  bool rounds = false;  // sums that promise nothing
 };
 void start_product(const Product& product);
 void commit_products();

@@ -78,7 +78,8 @@ cudaError_t linear_nvfp4(const Nvfp4LinearArgs& args, cudaStream_t stream) {
   const bool takes_gemv = args.route == Nvfp4Route::kGemv || (args.route == Nvfp4Route::kAuto && few_rows);
   const bool is_hopper = device.capability == 90 && args.route != Nvfp4Route::kGemmMmaSync;
   if (args.sums == Nvfp4Sums::kFree) {
-    return takes_gemv ? launch_free_gemv(problem, device, stream) : launch_free_gemm_mma(problem, device, stream);
+    if (takes_gemv) return launch_free_gemv(problem, device, stream);
+    return is_hopper ? launch_free_gemm_wgmma(problem, device, stream) : launch_free_gemm_mma(problem, device, stream);
   }
   if (takes_gemv) return launch_gemv(problem, device, false, stream);
   error = is_hopper ? launch_gemm_wgmma(problem, device, stream) : launch_gemm_mma(problem, device, stream);

@@ -10,7 +10,8 @@ namespace nibble::kernels::cuda::nvfp4 {
 constexpr int kTurnBarrier = 1;  // named barriers of the consumers' turns: this one and the next
 constexpr int kStepsAlone = 3;   // of a block's four products: then it is the other warpgroup's turn
 
-template <int kTiles>
+// kFree: contract `native`. Each warpgroup sums the whole of K on the tensor core, and nobody waits for a turn.
+template <int kTiles, bool kFree>
 struct Consumer {
   static constexpr int kColumns = kTiles * kTileRows;
   static constexpr int kValues = kColumns / 2;  // of a thread
@@ -131,6 +132,7 @@ struct Consumer {
     const u32 token = turn * 64 + thread / kWarp * 16 + thread % kWarp / 4;  // of the tile
     const u32 d = NIBBLE_AT(base, d) + block.stage.index * kFactorBytes + token * 4;
     barrier_wait(NIBBLE_AT(base, full) + block.stage.index * 8, block.stage.parity);
+    if constexpr (kFree) return;
     block.d0 = __uint_as_float(load_shared4(d));
     block.d1 = __uint_as_float(load_shared4(d + 32));
   }
@@ -157,13 +159,46 @@ struct Consumer {
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
-    if (thread % kWarp == 0) barrier_arrive(NIBBLE_AT(base, empty) + stage * 8);
+    let_go(stage);
     promote(sums, c0, c1, acc);
+  }
+
+  // The same in any order: adds a block to the sums of all of K, and lets go of the block before. Between the first
+  // block and finish_sums nothing else may touch the sums, or the compiler waits for every product.
+  __device__ void add_block(Block& block, u64 tokens, u64 weights, bool is_first, float (&sums)[kValues]) const {
+    const u32 stage = block.stage.index;
+    const u64 a = matrix_at(tokens, stage * kTokenBytes);
+    const u64 b = matrix_at(weights, stage * GemmShared<kTiles>::kWeightBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      RoundingWgmma<kColumns>::multiply(sums, a + step * 2, b + step * 2, !is_first || step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    if (!is_first) let_go((stage + kStages - 1) % kStages);
+    block.stage.next();
+    wait_for(block);
+  }
+  __device__ void let_go(u32 stage) const {
+    if (thread % kWarp == 0) barrier_arrive(NIBBLE_AT(base, empty) + stage * 8);
+  }
+  // Adds what another thread block has of these sums, if they begin in it.
+  __device__ void finish_sums(const Block& block, const Piece& piece, float (&sums)[kValues]) const {
+    wgmma_wait<0>();
+    let_go((block.stage.index + kStages - 1) % kStages);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
+    if (piece.first_pair == 0) return;
+    float head[kValues] = {};
+    take_over(outputs_of(piece), head);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) sums[i] += head[i];
   }
 
   __device__ void run() const {
     wait_for_predecessors();
-    if (turn == 1) named_arrive(kTurnBarrier, kTurnThreads);
+    if (!kFree && turn == 1) named_arrive(kTurnBarrier, kTurnThreads);
     const u64 tokens = matrix_descriptor(NIBBLE_AT(base, tokens) + turn * 64 * kRowBytes);
     const u64 weights = matrix_descriptor(NIBBLE_AT(base, weights));
     Block block;
@@ -172,20 +207,31 @@ struct Consumer {
       const Piece piece = schedule.at(p, i);
       const float g = p.segments[piece.segment].g;
       float acc[kValues];
+      if constexpr (!kFree) {
 #pragma unroll
-      for (int v = 0; v < kValues; ++v) acc[v] = 0;
-      if (piece.first_pair > 0) take_over(outputs_of(piece), acc);
-      for (int k = 2 * piece.first_pair; k < 2 * piece.end_pair; ++k) {
-        sum_block(block, tokens, weights, g, acc);
+        for (int v = 0; v < kValues; ++v) acc[v] = 0;
+        if (piece.first_pair > 0) take_over(outputs_of(piece), acc);
       }
+      for (int k = 2 * piece.first_pair; k < 2 * piece.end_pair; ++k) {
+        if constexpr (kFree) {
+          add_block(block, tokens, weights, k == 2 * piece.first_pair, acc);
+        } else {
+          sum_block(block, tokens, weights, g, acc);
+        }
+      }
+      if constexpr (kFree) finish_sums(block, piece, acc);
       const Outputs to = outputs_of(piece);
       if (piece.end_pair < p.n_pairs) {
         hand_over(to, acc);
       } else {
+        if constexpr (kFree) {
+#pragma unroll
+          for (int v = 0; v < kValues; ++v) acc[v] *= g * kSumUnit;
+        }
         write(to, to.segment.bias, acc);
       }
     }
-    if (turn == 0) named_sync(kTurnBarrier, kTurnThreads);  // the arrival that nobody waits for
+    if (!kFree && turn == 0) named_sync(kTurnBarrier, kTurnThreads);  // the arrival that nobody waits for
   }
 };
 

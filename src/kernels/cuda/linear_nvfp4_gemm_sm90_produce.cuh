@@ -14,7 +14,7 @@ __device__ void end_stages(u32 base, int lane, const Turn<kStages>& stage) {
 }
 
 // The warp that copies: packed weights kRingPairs - 1 pairs ahead, tokens as soon as a stage is empty.
-template <int kTiles>
+template <int kTiles, bool kFree>
 struct Copier {
   const Problem& p;
   const CUtensorMap* map;
@@ -68,10 +68,10 @@ struct Copier {
         barrier_wait(NIBBLE_AT(base, empty) + stage.index * 8, stage.parity ^ 1);
         if (lane == 0) {
           const u32 full = NIBBLE_AT(base, full) + stage.index * 8;
-          barrier_expect(full, kTokenBytes + kFactorBytes);
+          barrier_expect(full, kTokenBytes + (kFree ? 0 : kFactorBytes));
           copy_tensor(NIBBLE_AT(base, tokens) + stage.index * kTokenBytes, map, block * kBlock, piece.first_token,
                       full);
-          copy_bulk(NIBBLE_AT(base, d) + stage.index * kFactorBytes, d, kFactorBytes, full);
+          if constexpr (!kFree) copy_bulk(NIBBLE_AT(base, d) + stage.index * kFactorBytes, d, kFactorBytes, full);
         }
         __syncwarp();
         d += p.d_stride;

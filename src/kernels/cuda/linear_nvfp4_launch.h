@@ -39,6 +39,7 @@ cudaError_t current_device(Device* device);
 // The kernels of contract native: sums in any order, and no tile is special.
 cudaError_t launch_free_gemv(const Problem& problem, const Device& device, cudaStream_t stream);
 cudaError_t launch_free_gemm_mma(const Problem& problem, const Device& device, cudaStream_t stream);
+cudaError_t launch_free_gemm_wgmma(const Problem& problem, const Device& device, cudaStream_t stream);
 
 // out = q * weights^T for every row in groups of up to 16; with `only_exact`, for the tiles that need the exact route.
 cudaError_t launch_gemv(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);

@@ -139,4 +139,8 @@ struct Wgmma<192> {
   }
 };
 
+// The same where sums may round, in an order that only the tensor core knows: of contract `native`.
+template <int kColumns>
+struct RoundingWgmma : Wgmma<kColumns> {};
+
 }  // namespace nibble::kernels::cuda::nvfp4

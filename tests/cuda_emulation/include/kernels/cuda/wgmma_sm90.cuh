@@ -59,4 +59,11 @@ struct Wgmma {
   }
 };
 
+template <int kColumns>
+struct RoundingWgmma {
+  static void multiply(float (&d)[kColumns / 2], u64 a, u64 b, bool accumulate) {
+    emulation::start_product({d, kColumns, static_cast<u32>(a) << 4, static_cast<u32>(b) << 4, accumulate, true});
+  }
+};
+
 }  // namespace nibble::kernels::cuda::nvfp4
