@@ -81,7 +81,7 @@ struct Consumer {
       if (row + i < n_out) out[i] = bias != nullptr ? v[i] + bias[row + i] : v[i];
     }
   }
-  // What `write` wrote without a bias.
+  // What `write` wrote without a bias in another thread block, so past this multiprocessor's own cache.
   __device__ void read(const Outputs& from, float (&acc)[kValues]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -90,7 +90,7 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
         const float4 v = from.is_even
-                             ? *reinterpret_cast<const float4*>(out + j * kTileRows)
+                             ? __ldcg(reinterpret_cast<const float4*>(out + j * kTileRows))
                              : read_some(from.segment.n_out, from.first_row + j * kTileRows, out + j * kTileRows);
         acc[j * 8 + half * 2] = v.x;
         acc[j * 8 + half * 2 + 1] = v.y;
@@ -100,8 +100,8 @@ struct Consumer {
     }
   }
   static __device__ __attribute__((noinline)) float4 read_some(int n_out, int row, const float* out) {
-    return make_float4(row < n_out ? out[0] : 0, row + 1 < n_out ? out[1] : 0, row + 2 < n_out ? out[2] : 0,
-                       row + 3 < n_out ? out[3] : 0);
+    return make_float4(row < n_out ? __ldcg(out) : 0, row + 1 < n_out ? __ldcg(out + 1) : 0,
+                       row + 2 < n_out ? __ldcg(out + 2) : 0, row + 3 < n_out ? __ldcg(out + 3) : 0);
   }
 
   // The flag by which this warp of thread block `block` says that the sums of its head are written.
@@ -115,10 +115,12 @@ struct Consumer {
       *flag = 0;  // for the next launch
     }
     __syncwarp();
+    __threadfence();
     read(from, acc);
   }
   __device__ void hand_over(const Outputs& to, const float (&acc)[kValues]) const {
     write(to, nullptr, acc);
+    __threadfence();  // every lane its own: nothing rests on what one lane's release says of the others
     __syncwarp();
     if (thread % kWarp == 0) publish(handover(static_cast<int>(blockIdx.x)));
   }
