@@ -3,8 +3,7 @@ find_package(Git QUIET)
 set(NIBBLE_COMMIT "unknown")
 if(DEFINED ENV{NIBBLE_COMMIT})  # sources that travelled without their repository: scripts/gpu_check.sh
   set(NIBBLE_COMMIT "$ENV{NIBBLE_COMMIT}")
-endif()
-if(GIT_FOUND)
+elseif(GIT_FOUND)
   execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} rev-parse --short=12 HEAD
                   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed ERROR_QUIET)
   if(NOT failed)

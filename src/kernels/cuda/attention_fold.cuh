@@ -160,6 +160,7 @@ __device__ inline void fold_heads(const AttentionArgs& a, const FoldHeads& heads
       const u32* plain = s.plain + head * groups;
       if (part == dim_warps) {
         const float l = fold_chain<false>(s.totals[head], by.total, 1, by.total_part, by.old_part, n, plain);
+        __syncwarp();  // all lanes have read the total before
         if (lane == 0) {
           s.totals[head] = l;
           s.m_run[head] = s.m_next[head];
