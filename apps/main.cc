@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
   using namespace nibble;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the output, not the process without a word
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of the write, like a full disk
-  CLI::App app{"nibble: NVFP4 language models on CPUs and GPUs without FP4 units. One model file, one answer, bit for bit."};
+  CLI::App app{
+      "nibble: NVFP4 language models on CPUs and GPUs without FP4 units. One model file, one answer, bit for bit."};
   app.set_version_flag("--version", std::string("nibble ") + kVersion + " (" + kCommit + ")");
   app.require_subcommand(1);
 
