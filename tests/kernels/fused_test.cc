@@ -1,4 +1,5 @@
 // The fused ops of the seam against the ops they name, as the oracle runs these one by one.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -284,10 +285,12 @@ TEST(Fused, RopeAttentionInputOfManySplitsEqualsItsOps) {
     expect_decoding_equals_its_ops(random, c);
   }
 }
+// Lengths that only a GPU's fold treats in another way, and only a GPU is fast enough for.
 TEST(Fused, RopeAttentionInputOfLongSequencesEqualsItsOps) {
-  for (const auto& backend : all_backends()) {
-    if (backend->description().find("emulated") != std::string::npos) GTEST_SKIP() << "takes minutes on an emulation";
-  }
+  const bool has_gpu = std::ranges::any_of(all_backends(), [](const auto& backend) {
+    return backend->name() == "cuda" && backend->description().find("emulated") == std::string::npos;
+  });
+  if (!has_gpu) GTEST_SKIP() << "no GPU";
   Random random(38);
   for (const Decoding& c : {Decoding{4, 1, 128, 2, 0, 17000}, {7, 1, 64, 1, 0, 33000}}) {
     expect_decoding_equals_its_ops(random, c);
