@@ -26,6 +26,11 @@ std::vector<std::string_view> cpu_isa_names() {
   return cpu::isa_names();
 }
 
+Result<std::string_view> cpu_auto_isa() {
+  NIBBLE_ASSIGN(const cpu::KernelTable* const table, cpu::select_isa("auto"));
+  return std::string_view(table->isa);
+}
+
 double read_bandwidth(int n_threads, std::size_t n_bytes) {
   constexpr std::size_t kPiece = 1 << 16;
   constexpr std::size_t kBytesOfPass = std::size_t{32} << 20;  // a small buffer is read often enough for the clock

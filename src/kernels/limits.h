@@ -11,6 +11,8 @@ namespace nibble::kernels {
 
 // Instruction sets of the cpu backend that can be used here, the best first.
 std::vector<std::string_view> cpu_isa_names();
+// The one that "auto" is: what NIBBLE_ISA names, otherwise the best.
+Result<std::string_view> cpu_auto_isa();
 
 constexpr std::size_t kReadBytes = std::size_t{256} << 20;  // no cache of a machine at hand holds them
 

@@ -36,6 +36,13 @@ Error no_instruction_sets(std::string_view backend, const std::string& isa) {
           .expected = "an instruction set with the backend cpu, or none"};
 }
 
+// An instruction set is asked for by name, in the options or in NIBBLE_ISA: a wrong one is the user's error and no
+// reason to take another backend.
+Status check_isa(const BackendOptions& options) {
+  const auto table = cpu::select_isa(options.isa);
+  return table.ok() ? ok_status() : Status(table.error());
+}
+
 // What the backend lacks, as the end of a sentence that begins with its name; empty: nothing.
 std::string lack_of(Backend& backend, const BackendNeeds& needs) {
   for (const DType dtype : needs.weights) {
@@ -59,6 +66,7 @@ std::span<const BackendEntry> backend_entries() {
 
 Result<ChosenBackend> choose_backend(std::span<const BackendEntry> entries, const BackendOptions& options,
                                      const BackendNeeds& needs) {
+  NIBBLE_TRY(check_isa(options));
   ChosenBackend chosen;
   Error last{.message = "no backend can be used here"};
   for (const BackendEntry& entry : entries) {
@@ -102,6 +110,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
     const bool is_usable = entry.unusable_because().empty();
     if (entry.name == name || ((name == "auto" || name.empty()) && is_usable)) {
       if (names_isa && entry.name != "cpu") return no_instruction_sets(entry.name, options.isa);
+      NIBBLE_TRY(check_isa(options));
       return entry.make(options);
     }
     if (is_usable) names += ", " + std::string(entry.name);

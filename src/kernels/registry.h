@@ -31,7 +31,8 @@ std::vector<BackendState> backend_states();
 // Values of BackendOptions::isa besides "auto": every instruction set that nibble knows, usable here or not.
 std::vector<std::string_view> isa_names();
 
-// "auto" is the first usable one of the list, or cpu where an instruction set is named.
+// "auto" is the first usable one of the list, or cpu where an instruction set is named. An instruction set that cannot
+// be used is an error whatever the backend, NIBBLE_ISA's as well.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
 struct BackendEntry {
@@ -52,7 +53,8 @@ struct ChosenBackend {
   std::unique_ptr<Backend> backend;
   std::string passed_over;  // for people: the usable ones before it, and what each lacks; often empty
 };
-// What "auto" is for a model: the first usable entry that can do all of it.
+// What "auto" is for a model: the first usable entry that can do all of it. An instruction set that cannot be used is
+// an error and never a reason to pass over the cpu backend.
 Result<ChosenBackend> choose_backend(std::span<const BackendEntry> entries, const BackendOptions& options,
                                      const BackendNeeds& needs);
 

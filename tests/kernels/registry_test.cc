@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "kernels/cpu/cpu_backend.h"
 
 namespace nibble::kernels {
@@ -92,6 +94,27 @@ TEST(ChooseBackend, OneThatCannotBeMadeIsPassedOverAloud) {
   const auto unfit = choose_backend(std::span(kEntries).first(2), {}, {.weights = {DType::kQ4_K}});
   ASSERT_FALSE(unfit.ok());
   EXPECT_EQ(unfit.error().found, "limited has no kernels for weights in Q4_K");
+}
+
+// What the user asked for by name is never a reason to take another backend.
+TEST(ChooseBackend, AWrongInstructionSetIsNotPassedOver) {
+  const BackendNeeds needs{.weights = {DType::kQ4_K}};
+  const auto named = choose_backend(backend_entries(), {.isa = "abacus"}, needs);
+  ASSERT_FALSE(named.ok());
+  EXPECT_THAT(named.error().message, HasSubstr("abacus"));
+  ASSERT_EQ(setenv("NIBBLE_ISA", "abacus", 1), 0);
+  const auto chosen = choose_backend(backend_entries(), {}, needs);
+  std::vector<Result<std::unique_ptr<Backend>>> made;
+  for (const char* name : {"auto", "cpu", "reference"}) made.push_back(make_backend(name, {}));
+  const bool is_overruled = make_backend("cpu", {.isa = "scalar"}).ok();
+  ASSERT_EQ(unsetenv("NIBBLE_ISA"), 0);
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_THAT(chosen.error().message, HasSubstr("NIBBLE_ISA: unknown instruction set 'abacus'"));
+  for (const auto& backend : made) {
+    ASSERT_FALSE(backend.ok());
+    EXPECT_EQ(backend.error().message, chosen.error().message);
+  }
+  EXPECT_TRUE(is_overruled);
 }
 
 TEST(ChooseBackend, TheCpuCanDoEverything) {

@@ -171,24 +171,24 @@ std::vector<IsaState> isa_states() {
 
 Result<const KernelTable*> select_isa(std::string_view requested) {
   std::string name(requested);
-  std::string_view source = "requested";
+  std::string_view asker;
   if (name.empty() || name == "auto") {
     const char* from_environment = std::getenv("NIBBLE_ISA");
     name = from_environment != nullptr ? from_environment : "auto";
-    source = "NIBBLE_ISA";
+    asker = "NIBBLE_ISA: ";
   }
   if (name.empty() || name == "auto") name = default_isa();
   for (const Isa& isa : kIsas) {
     if (isa.name != name) continue;
     const std::string reason = why_unusable(isa);
     if (reason.empty()) return find_candidate(name)->table;
-    return Error{.message = fmt::format("instruction set '{}' cannot be used: {}", name, reason),
-                 .found = fmt::format("{} ({})", name, source),
+    return Error{.message = fmt::format("{}instruction set '{}' cannot be used: {}", asker, name, reason),
+                 .found = name,
                  .expected = "one of: " + joined_names(),
                  .hint = "leave it at 'auto' to get what suits this machine; the answers are the same"};
   }
-  return Error{.message = fmt::format("unknown instruction set '{}'", name),
-               .found = fmt::format("{} ({})", name, source),
+  return Error{.message = fmt::format("{}unknown instruction set '{}'", asker, name),
+               .found = name,
                .expected = "one of: auto, " + joined_names()};
 }
 
