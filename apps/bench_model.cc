@@ -6,6 +6,7 @@
 #include "apps/bench_commands.h"
 #include "apps/console.h"
 #include "apps/model_flags.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
 #include "base/machine.h"
 #include "measure/model_bench.h"
@@ -64,6 +65,8 @@ void print(const Json& json) {
 }
 
 Result<int> bench(const BenchFlags& flags, Work work) {
+  NIBBLE_TRY(check_output(
+      flags.output, {flags.model.model, flags.text, flags.llama.model, flags.llama.llama_bench, flags.llama.python}));
   NIBBLE_ASSIGN(const measure::Task task,
                 measure::make_task(work, flags.model.model, flags.text, flags.prefix, flags.n_tokens));
   NIBBLE_ASSIGN(const auto a, measure::make_nibble_contender(flags.model.subject(), task));
@@ -84,21 +87,21 @@ Result<int> bench(const BenchFlags& flags, Work work) {
 void add_peers(CLI::App& command, BenchFlags& flags, Work work) {
   CLI::Option* vs = add_settings(command, "--vs", flags.vs,
                                  "The same with other settings, of model backend isa threads contract chunk");
-  CLI::Option* other = command.add_option(
-      "--vs-command", flags.vs_command,
-      "A command run once a sample: its last line {\"seconds\": ...} counts, else its time from start to end");
+  CLI::Option* other =
+      add_path(command, "--vs-command", flags.vs_command,
+               "A command run once a sample: its last line {\"seconds\": ...} counts, else its time from start to end");
   other->excludes(vs);
   if (work == Work::kLoad) return;
   CLI::Option* against =
       add_choice(command, "--against", flags.against, {"llama.cpp"}, "llama.cpp, on a GGUF of the same model")
           ->excludes(vs)
           ->excludes(other);
-  CLI::Option* model = command.add_option("--against-model", flags.llama.model, "That GGUF")->needs(against);
+  CLI::Option* model = add_path(command, "--against-model", flags.llama.model, "That GGUF")->needs(against);
   against->needs(model);
-  command.add_option("--python", flags.llama.python, "A Python with llama-cpp-python")
+  add_path(command, "--python", flags.llama.python, "A Python with llama-cpp-python")
       ->needs(against)
       ->capture_default_str();
-  command.add_option("--llama-bench", flags.llama.llama_bench, "This llama-bench binary instead of Python")
+  add_path(command, "--llama-bench", flags.llama.llama_bench, "This llama-bench binary instead of Python")
       ->needs(against);
 }
 
@@ -112,7 +115,7 @@ Command add_work(CLI::App& bench_command, Work work, const char* about) {
   if (work != Work::kLoad) {
     flags->n_tokens = work == Work::kDecode ? 64 : 512;
     add_number(*command, "-n,--n-tokens", flags->n_tokens, "Tokens that are timed", 1);
-    command->add_option("-f,--file", flags->text, "Text to take them from (default: seeded ids)");
+    add_path(*command, "-f,--file", flags->text, "Text to take them from (default: seeded ids)");
   }
   if (work == Work::kDecode) {
     add_number(*command, "--prefix", flags->prefix, "Tokens in the cache before the clock starts", 1);
@@ -123,7 +126,7 @@ Command add_work(CLI::App& bench_command, Work work, const char* about) {
   add_number(*command, "--warmups", flags->options.warmups, "Samples before them", 1, 100);
   command->add_flag("--one", flags->one, "One sample as a line of JSON on stdout, for --vs-command of another build");
   command->add_flag("--json", flags->json, "The receipt on stdout");
-  command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");
+  add_path(*command, "-o,--output", flags->output, "The receipt (JSON) into a file");
   return [flags, work] { return bench(*flags, work); };
 }
 

@@ -6,6 +6,7 @@
 #include "apps/bench_commands.h"
 #include "apps/console.h"
 #include "apps/model_flags.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
 #include "measure/op_bench.h"
 
@@ -66,6 +67,7 @@ void print_row(const Json& row) {
 }
 
 Result<int> bench_op(const OpFlags& flags) {
+  NIBBLE_TRY(check_output(flags.output, {flags.python}));
   NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, print_row));
   if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
   if (flags.json) write_out(json.dump(1) + "\n");
@@ -103,7 +105,7 @@ Command add_bench_op(CLI::App& bench) {
   command->add_flag("--from-cache", options.from_cache, "gemv: one small matrix again and again");
   CLI::Option* against = add_choice(*command, "--against", flags->against, {"ggml"},
                                     "ggml: its CPU kernels on the same shape and format, in turn");
-  command->add_option("--python", flags->python, "A Python with llama-cpp-python")
+  add_path(*command, "--python", flags->python, "A Python with llama-cpp-python")
       ->needs(against)
       ->capture_default_str();
   command->parse_complete_callback([flags] {
@@ -120,7 +122,7 @@ Command add_bench_op(CLI::App& bench) {
     }
   });
   command->add_flag("--json", flags->json, "Rows and limits as JSON on stdout");
-  command->add_option("-o,--output", flags->output, "The same JSON into a file");
+  add_path(*command, "-o,--output", flags->output, "The same JSON into a file");
   return [flags] {
     if (!flags->against.empty()) flags->options.ggml_python = flags->python;
     return bench_op(*flags);

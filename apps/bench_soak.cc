@@ -6,6 +6,7 @@
 #include "apps/bench_commands.h"
 #include "apps/console.h"
 #include "apps/model_flags.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
 #include "measure/soak.h"
 
@@ -34,6 +35,7 @@ measure::SoakProgress progress_lines() {
 }
 
 Result<int> soak(const SoakFlags& flags) {
+  NIBBLE_TRY(check_output(flags.output, {flags.model.model}));
   measure::SoakOptions options = flags.options;
   options.seconds = 60 * flags.minutes;
   options.max_growth_bytes = static_cast<std::uint64_t>(flags.max_growth) << 20;
@@ -65,7 +67,7 @@ Command add_bench_soak(CLI::App& bench_command) {
   add_number(*command, "--minutes", flags->minutes, "How long; at least until each thread count ran twice", 0.0, 1e5);
   add_number(*command, "--max-growth", flags->max_growth, "MiB by which resident memory may grow", 0, 1 << 20);
   command->add_flag("--json", flags->json, "The receipt on stdout");
-  command->add_option("-o,--output", flags->output, "The receipt (JSON) into a file");
+  add_path(*command, "-o,--output", flags->output, "The receipt (JSON) into a file");
   return [flags] { return soak(*flags); };
 }
 

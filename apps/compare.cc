@@ -41,6 +41,7 @@ void print(const Json& receipt) {
 }
 
 Result<int> compare(const CompareFlags& flags) {
+  NIBBLE_TRY(flags.quality.check_output({flags.models[0], flags.models[1]}));
   NIBBLE_ASSIGN(const auto texts, measure::read_classes(flags.quality.texts));
   measure::OpenSubject sides[2];
   for (int i = 0; i < 2; ++i) {
@@ -63,8 +64,8 @@ Result<int> compare(const CompareFlags& flags) {
 Command add_compare(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compare", "KL, agreement and perplexity of two forms of a model on texts");
   auto flags = std::make_shared<CompareFlags>();
-  command->add_option("A", flags->models[0], "The reference: a .gguf file")->required();
-  command->add_option("B", flags->models[1], "What is held against it: a .gguf file of the same model")->required();
+  add_path(*command, "A", flags->models[0], "The reference: a .gguf file")->required();
+  add_path(*command, "B", flags->models[1], "What is held against it: a .gguf file of the same model")->required();
   const std::string keys = ": KEY=VALUE,... of contract (float: float arithmetic), backend, isa, threads, chunk";
   add_settings(*command, "--a", flags->settings[0], "How A runs" + keys);
   add_settings(*command, "--b", flags->settings[1], "How B runs" + keys);

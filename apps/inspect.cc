@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/usage.h"
 #include "base/printable.h"
 #include "io/checkpoint.h"
 #include "io/lane.h"
@@ -174,8 +175,8 @@ Result<int> inspect(const InspectFlags& flags) {
 Command add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Format, lane, contract, metadata and tensors of a model file");
   auto flags = std::make_shared<InspectFlags>();
-  command->add_option("MODEL", flags->model, "A .gguf file; of a split model the first part")->required();
-  command->add_option("--tensor", flags->tensor, "One tensor in depth: codes, scales, first values");
+  add_path(*command, "MODEL", flags->model, "A .gguf file; of a split model the first part")->required();
+  add_path(*command, "--tensor", flags->tensor, "One tensor in depth: codes, scales, first values");
   command->add_flag("--json", flags->json, "As JSON");
   return [flags] { return inspect(*flags); };
 }

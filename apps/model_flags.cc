@@ -81,11 +81,13 @@ CLI::Option* add_settings(CLI::App& command, const std::string& flag, std::strin
     }
     settings = text;
   };
-  return command.add_option_function<std::string>(flag, take, description)->type_name("KEY=VALUE,...");
+  return command.add_option_function<std::string>(flag, take, description)
+      ->check(not_empty(flag, description))
+      ->type_name("KEY=VALUE,...");
 }
 
 void ModelFlags::add_model(CLI::App& command) {
-  command.add_option("MODEL", model, "A .gguf file; of a split model the first part")->required();
+  add_path(command, "MODEL", model, "A .gguf file; of a split model the first part")->required();
 }
 
 void ModelFlags::add_machine(CLI::App& command) {

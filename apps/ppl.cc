@@ -24,6 +24,7 @@ void print_row(const std::string& name, const Json& row) {
 }
 
 Result<int> ppl(const PplFlags& flags) {
+  NIBBLE_TRY(flags.quality.check_output({flags.model.model}));
   NIBBLE_ASSIGN(const auto texts, measure::read_classes(flags.quality.texts));
   NIBBLE_ASSIGN(measure::OpenSubject subject, measure::open_subject(flags.model.subject()));
   NIBBLE_ASSIGN(Json receipt, measure::measure_perplexity(subject, texts, flags.quality.options, token_progress()));

@@ -3,24 +3,30 @@
 #include <unistd.h>
 
 #include "apps/console.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
 
 namespace nibble::apps {
 
 void QualityFlags::add(CLI::App& command) {
-  command.add_option("-f,--file", texts, "Texts, each a class of content by its file's name")->required();
+  add_path(command, "-f,--file", texts, "Texts, each a class of content by its file's name")->required();
   add_number(command, "--window", options.window, "Tokens of a window, which starts from an empty cache", 2, 1 << 20);
   add_number(command, "--stride", options.stride, "Tokens from one window to the next; 0: the window", 0, 1 << 20);
   add_number(command, "--max-tokens", options.max_tokens, "Only the first tokens of each text; 0: all", 0);
   add_number(command, "--max-ppl", max_perplexity, "Gate: perplexity of every class at most this", 0.0);
   command.add_flag("--json", json, "The receipt on stdout");
-  command.add_option("-o,--output", output, "The receipt (JSON) into a file");
+  add_path(command, "-o,--output", output, "The receipt (JSON) into a file");
   command.callback([this] {
     if (options.stride <= options.window) return;
     throw BadUsage({.message = "--stride cannot be more than --window: tokens would be left out",
                     .found = fmt::format("--stride {} --window {}", options.stride, options.window),
                     .expected = fmt::format("at most {}", options.window)});
   });
+}
+
+Status QualityFlags::check_output(std::vector<std::string> models) const {
+  models.insert(models.end(), texts.begin(), texts.end());
+  return apps::check_output(output, models);
 }
 
 Result<int> QualityFlags::finish(measure::Json& receipt, const std::vector<measure::Gate>& gates) const {

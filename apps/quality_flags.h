@@ -21,6 +21,8 @@ struct QualityFlags {
   std::string output;
 
   void add(CLI::App& command);
+  // Before any work: whether the receipt can be written and is neither a text nor one of `models`.
+  Status check_output(std::vector<std::string> models) const;
   // Applies the gates, writes the receipt where it is wanted; exit status 0, or 3 where a gate failed.
   Result<int> finish(measure::Json& receipt, const std::vector<measure::Gate>& gates) const;
 };

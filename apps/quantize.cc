@@ -80,8 +80,8 @@ Result<int> quantize(const QuantizeFlags& flags) {
 Command add_quantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("quantize", "A GGUF model in floats or k-quants, rewritten as NVFP4");
   auto flags = std::make_shared<QuantizeFlags>();
-  command->add_option("SRC", flags->source, "A .gguf file; of a split model the first part")->required();
-  command->add_option("-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
+  add_path(*command, "SRC", flags->source, "A .gguf file; of a split model the first part")->required();
+  add_path(*command, "-o,--output", flags->destination, "The NVFP4 file to write; appears only when it is whole")
       ->required();
   add_choice(*command, "--recipe", flags->recipe, {"max", "4over6", "mse"},
              "How block scales are chosen. mse: the scale with the smallest squared error; 4over6: the better of two "

@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/model_flags.h"
+#include "apps/usage.h"
 #include "engine/receipt.h"
 
 namespace nibble::apps {
@@ -75,8 +76,8 @@ Command add_replay(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("replay", "Runs a receipt again; identical, or the first position that differs");
   auto flags = std::make_shared<ReplayFlags>();
-  command->add_option("RECEIPT", flags->receipt, "A file that nibble run --receipt wrote")->required();
-  command->add_option("--model", flags->model.model, "The model file of the receipt")->required();
+  add_path(*command, "RECEIPT", flags->receipt, "A file that nibble run --receipt wrote")->required();
+  add_path(*command, "--model", flags->model.model, "The model file of the receipt")->required();
   flags->model.add_machine(*command);
   flags->model.add_cache(*command, "Positions of the cache; 0: as in the receipt");
   return [flags] { return replay(*flags); };

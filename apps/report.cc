@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
 #include "base/machine.h"
 #include "base/thread_pool.h"
@@ -33,10 +34,21 @@ Result<std::unique_ptr<Json>> read_receipt(const std::string& path) {
   return json;
 }
 
-Result<int> write_pictures(const measure::ReportParts& parts, const std::string& prefix) {
+std::vector<std::string> inputs_of(const ReportFlags& flags) {
+  return {flags.model, flags.source, flags.quality, flags.speed};
+}
+
+std::string picture_path(const ReportFlags& flags, std::string_view name) {
+  return fmt::format("{}_{}.svg", flags.svg, name);
+}
+
+Result<int> write_pictures(const measure::ReportParts& parts, const ReportFlags& flags) {
   NIBBLE_ASSIGN(const auto pictures, measure::report_pictures(parts));
   for (const measure::Picture& picture : pictures) {
-    const std::string path = fmt::format("{}_{}.svg", prefix, picture.name), svg = measure::standalone(picture);
+    NIBBLE_TRY(check_output(picture_path(flags, picture.name), inputs_of(flags)));
+  }
+  for (const measure::Picture& picture : pictures) {
+    const std::string path = picture_path(flags, picture.name), svg = measure::standalone(picture);
     NIBBLE_TRY(measure::write_text(svg, path));
     say("{}: {}\n", path, human_bytes(svg.size()));
   }
@@ -44,6 +56,8 @@ Result<int> write_pictures(const measure::ReportParts& parts, const std::string&
 }
 
 Result<int> report(const ReportFlags& flags) {
+  NIBBLE_TRY(check_output(flags.output, inputs_of(flags)));
+  if (!flags.svg.empty()) NIBBLE_TRY(check_output(picture_path(flags, "bits"), inputs_of(flags)));  // one for all
   ThreadPool pool(hardware_threads());
   NIBBLE_ASSIGN(const Checkpoint quantized, Checkpoint::open(flags.model, &pool));
   std::unique_ptr<Checkpoint> source;
@@ -74,7 +88,7 @@ Result<int> report(const ReportFlags& flags) {
     say("{}: {} NVFP4 tensors{}, {}\n", flags.output, tensors.size(),
         tensors.empty() ? ", so types and sizes only" : "", human_bytes(page.size()));
   }
-  return flags.svg.empty() ? 0 : write_pictures(parts, flags.svg);
+  return flags.svg.empty() ? 0 : write_pictures(parts, flags);
 }
 
 }  // namespace
@@ -82,12 +96,12 @@ Result<int> report(const ReportFlags& flags) {
 Command add_report(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "Pictures about a model file: one HTML page");
   auto flags = std::make_shared<ReportFlags>();
-  command->add_option("MODEL", flags->model, "A .gguf file; NVFP4 for codes, scales and errors")->required();
-  command->add_option("--source", flags->source, "The .gguf it was made of: error by layer and tensor");
-  command->add_option("--quality", flags->quality, "A receipt of nibble compare");
-  command->add_option("--speed", flags->speed, "A receipt of nibble bench op");
-  command->add_option("-o,--output", flags->output, "The page (.html)");
-  command->add_option("--svg", flags->svg, "Each picture as a file of its own, PREFIX_NAME.svg")->type_name("PREFIX");
+  add_path(*command, "MODEL", flags->model, "A .gguf file; NVFP4 for codes, scales and errors")->required();
+  add_path(*command, "--source", flags->source, "The .gguf it was made of: error by layer and tensor");
+  add_path(*command, "--quality", flags->quality, "A receipt of nibble compare");
+  add_path(*command, "--speed", flags->speed, "A receipt of nibble bench op");
+  add_path(*command, "-o,--output", flags->output, "The page (.html)");
+  add_path(*command, "--svg", flags->svg, "Each picture as a file of its own, PREFIX_NAME.svg")->type_name("PREFIX");
   return [flags, command]() -> Result<int> {
     if (flags->output.empty() && flags->svg.empty()) {
       return wrong_usage(*command, {.message = "nibble report needs a place for its pictures",

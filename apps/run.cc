@@ -14,8 +14,8 @@
 #include "apps/generation_flags.h"
 #include "apps/interrupt.h"
 #include "apps/model_flags.h"
+#include "apps/output_path.h"
 #include "apps/usage.h"
-#include "base/atomic_file.h"
 #include "base/utf8.h"
 #include "engine/receipt.h"
 
@@ -80,7 +80,7 @@ void print_summary(const engine::Completion& c, const engine::GenerateRequest& r
 }
 
 Result<int> run(const RunFlags& flags) {
-  if (!flags.receipt.empty()) NIBBLE_TRY(AtomicFile::check(flags.receipt));
+  NIBBLE_TRY(check_output(flags.receipt, {flags.model.model, flags.prompt_file}));
   NIBBLE_ASSIGN(const std::string prompt, read_prompt(flags));
   NIBBLE_ASSIGN(const auto loaded, engine::load(flags.model.model, flags.model.load_options()));
   NIBBLE_ASSIGN(auto tokens, encode_prompt(flags, prompt, *loaded));
@@ -132,7 +132,7 @@ Command add_run(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   flags->model.add_model(*command);
   auto* prompt = add_text(*command, "-p,--prompt", flags->prompt, "The prompt");
-  auto* file = command->add_option("-f,--file", flags->prompt_file, "Read the prompt from a file; - is stdin");
+  auto* file = add_path(*command, "-f,--file", flags->prompt_file, "Read the prompt from a file; - is stdin");
   prompt->excludes(file);
   auto* chat =
       command->add_flag("--chat", flags->chat, "The prompt is a user's message: put it into the model's chat template");
@@ -140,7 +140,7 @@ Command add_run(CLI::App& app) {
   command->add_flag("--raw", flags->raw, "Special tokens in the prompt's text are tokens, and no BOS is added")
       ->excludes(chat);
   flags->generation.add(*command);
-  command->add_option("--receipt", flags->receipt, "Write what was run and its digests as JSON, for nibble replay");
+  add_path(*command, "--receipt", flags->receipt, "Write what was run and its digests as JSON, for nibble replay");
   command->add_flag("--digest-prompt", flags->digest_prompt,
                     "Compute and digest the logits of every prompt position too");
   command->add_flag("--json", flags->json, "Print the receipt on stdout instead of the text");

@@ -122,6 +122,14 @@ Error bad_value(const std::string& flags, std::string_view found, std::string ex
           .expected = std::move(expected)};
 }
 
+std::function<std::string(const std::string&)> not_empty(const std::string& flags, const std::string& expected) {
+  return [flags, expected](const std::string& text) {
+    if (!text.empty()) return std::string();
+    throw BadUsage(
+        {.message = fmt::format("{} needs a value", long_name(flags)), .found = "an empty one", .expected = expected});
+  };
+}
+
 std::string in_words(const std::vector<std::string>& choices) {
   std::string words;
   for (std::size_t i = 0; i < choices.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ int wrong_usage(const CLI::App& app, const CLI::ParseError& error);
 // "--temp" of "-t,--temp".
 std::string long_name(const std::string& flags);
 Error bad_value(const std::string& flags, std::string_view found, std::string expected);
+
+// For CLI::Option::check: refuses an empty value.
+std::function<std::string(const std::string&)> not_empty(const std::string& flags, const std::string& expected);
 
 // The whole of `text` as a number; false also where it overflows, and for NaN and infinities.
 template <typename T>
@@ -114,6 +118,11 @@ CLI::Option* add_choices(CLI::App& command, const std::string& flags, std::vecto
                          std::vector<std::string> choices, const std::string& description);
 // "auto, cpu or reference"
 std::string in_words(const std::vector<std::string>& choices);
+// A path, a name or a command: never nothing, which would be as good as no flag. `value` may hold several.
+template <typename T>
+CLI::Option* add_path(CLI::App& command, const std::string& flags, T& value, const std::string& description) {
+  return command.add_option(flags, value, description)->check(not_empty(flags, description));
+}
 // Text that must be valid UTF-8.
 CLI::Option* add_text(CLI::App& command, const std::string& flags, std::string& value, const std::string& description);
 

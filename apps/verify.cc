@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/usage.h"
 #include "base/hint.h"
 #include "base/machine.h"
 #include "base/thread_pool.h"
@@ -60,7 +61,7 @@ int verify(const VerifyFlags& flags) {
 Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify", "Every check of a model file: OK, or all its faults");
   auto flags = std::make_shared<VerifyFlags>();
-  command->add_option("MODEL", flags->model, "A .gguf file; of a split model the first part")->required();
+  add_path(*command, "MODEL", flags->model, "A .gguf file; of a split model the first part")->required();
   command->add_flag("--json", flags->json, R"(Print {"ok": ..., "faults": [...]} on stdout)");
   return [flags] { return verify(*flags); };
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "base/printable.h"
@@ -57,10 +58,18 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   }
 }
 
-Status AtomicFile::check(const std::string& path) {
+Status AtomicFile::check(const std::string& path, std::span<const std::string> inputs) {
   if (path.empty()) {
     return Error{
         .message = "the file to write has no name", .found = "an empty path", .expected = "the path of a file"};
+  }
+  for (const std::string& input : inputs) {
+    std::error_code ignored;  // of a file that does not exist: then they are not one
+    if (!std::filesystem::equivalent(input, path, ignored)) continue;
+    return Error{.message = fmt::format("cannot write {}: it is an input itself", printable(path)),
+                 .file = path,
+                 .found = input == path ? "a file to read as well" : "another name of " + input,
+                 .expected = "a new name, or a file to replace that is not read"};
   }
   NIBBLE_TRY(create(path));
   return ok_status();

@@ -16,8 +16,9 @@ class AtomicFile {
  public:
   // Refuses a path that is a folder, a device or a pipe, which a rename would replace. A symbolic link is followed.
   static Result<AtomicFile> create(const std::string& path);
-  // Whether create() would do, at the start of work whose result goes there; leaves nothing behind.
-  static Status check(const std::string& path);
+  // Whether create() would do, at the start of work whose result goes there; leaves nothing behind. A file that is
+  // one of `inputs`, also by way of a link, is refused: the result would take the place of what it was made of.
+  static Status check(const std::string& path, std::span<const std::string> inputs = {});
 
   AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
   AtomicFile& operator=(AtomicFile&& other) noexcept;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -82,6 +83,22 @@ Result<std::vector<GgufPart>> open_gguf_parts(const std::string& path) {
   NIBBLE_TRY(require_value(parts[0], "split.tensors.count", n_tensors,
                            "the parts together do not hold as many tensors as the first announces"));
   return parts;
+}
+
+std::vector<std::string> part_paths(const std::string& path) {
+  const std::size_t length = suffix(1, 1).size();
+  const std::string_view end = path.size() < length ? "" : std::string_view(path).substr(path.size() - length);
+  std::uint64_t number = 0, count = 0;
+  const auto read = [end](std::size_t at, std::uint64_t& value) {
+    return end.size() >= at + 5 && std::from_chars(end.data() + at, end.data() + at + 5, value).ec == std::errc();
+  };
+  const std::string_view head = "-", middle = "-of-";
+  if (!read(head.size(), number) || !read(head.size() + 5 + middle.size(), count)) return {path};
+  if (count > kMaxParts || end != suffix(number, count)) return {path};
+  std::vector<std::string> paths;
+  const std::string stem = path.substr(0, path.size() - length);
+  for (std::uint64_t i = 1; i <= count; ++i) paths.push_back(stem + suffix(i, count));
+  return paths;
 }
 
 Status require_unsplit(const GgufPart& part) {

@@ -12,6 +12,9 @@ namespace nibble {
 // The one file, or all parts of the split model whose first part is `path`, in order.
 Result<std::vector<GgufPart>> open_gguf_parts(const std::string& path);
 
+// What all parts are called if `path`, judged by its name alone, is a part of a split model; otherwise `path`.
+std::vector<std::string> part_paths(const std::string& path);
+
 // An Error when the part belongs to a split model of more than one file.
 Status require_unsplit(const GgufPart& part);
 

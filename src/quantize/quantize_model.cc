@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/atomic_file.h"
 #include "base/mapped_file.h"
-#include "base/printable.h"
 #include "base/sha256.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
@@ -28,14 +26,9 @@ Status report(const QuantizeOptions& options, const QuantizeProgress& progress) 
 
 // The destination may be an older output, never a part of the source.
 Status check_destination(const GgufFile& source, const std::string& destination) {
-  for (const GgufPart& part : source.parts()) {
-    std::error_code ignored;
-    if (!std::filesystem::equivalent(part.path, destination, ignored)) continue;
-    return Error{.message = fmt::format("{} is the source itself", printable(destination)),
-                 .file = destination,
-                 .hint = "write the quantized model under another name"};
-  }
-  return ok_status();
+  std::vector<std::string> inputs;
+  for (const GgufPart& part : source.parts()) inputs.push_back(part.path);
+  return AtomicFile::check(destination, inputs);
 }
 
 // SHA-256 of the source's bytes; of a split model, of its parts one after the other.
@@ -92,7 +85,6 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
                                        const QuantizeOptions& options, ThreadPool& pool) {
   NIBBLE_ASSIGN(const GgufFile source, GgufFile::open(source_path));
   NIBBLE_TRY(check_destination(source, destination));
-  NIBBLE_TRY(AtomicFile::check(destination));
   NIBBLE_ASSIGN(const std::vector<TensorPlan> plans, plan_tensors(source, options.head));
 
   QuantizeSummary summary;

@@ -111,6 +111,45 @@ TEST(Usage, SettingsAndCombinationsAreCheckedBeforeAModelIsOpened) {
   refused({"bench"}, "nibble bench needs a command");
 }
 
+// Nothing where a path, a name or a command should be is no way of leaving the flag out.
+TEST(Usage, AnEmptyValueIsNoValue) {
+  const std::vector<std::string> run = {"run", kNoModel}, ppl = {"ppl", kNoModel, "-f", "x"},
+                                 compare = {"compare", kNoModel, kNoModel, "-f", "x"},
+                                 decode = {"bench", "decode", kNoModel}, report = {"report", kNoModel, "-o", "x"};
+  const auto refused = [](std::vector<std::string> arguments, const std::string& flag, const std::string& name) {
+    arguments.insert(arguments.end(), {flag, ""});
+    const Outcome outcome = run_nibble(arguments);
+    EXPECT_EQ(outcome.status, 2) << flag;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(
+        outcome.err,
+        AllOf(StartsWith("error: " + name + " needs a value\n  found:    an empty one\n  expected: "),
+              HasSubstr("\n  hint:     see nibble " + arguments[0]), HasSubstr(" --help\n"), Not(HasSubstr(kNoModel))));
+  };
+  for (const char* flag : {"--receipt", "--file"}) refused(run, flag, flag);
+  refused(run, "-f", "--file");
+  refused(ppl, "-o", "--output");
+  refused({"ppl", kNoModel}, "-f", "--file");
+  for (const char* flag : {"--a", "--b", "--output"}) refused(compare, flag, flag);
+  for (const char* flag : {"--vs", "--vs-command", "--file", "--output"}) refused(decode, flag, flag);
+  for (const char* flag : {"--python", "--llama-bench", "--against-model"}) {
+    refused({"bench", "decode", kNoModel, "--against", "llama.cpp"}, flag, flag);
+  }
+  refused({"bench", "op", "--against", "ggml"}, "--python", "--python");
+  refused({"bench", "op"}, "-o", "--output");
+  refused({"bench", "soak", kNoModel}, "-o", "--output");
+  refused({"inspect", kNoModel}, "--tensor", "--tensor");
+  for (const char* flag : {"--source", "--quality", "--speed", "--svg"}) refused(report, flag, flag);
+  refused({"report", kNoModel}, "-o", "--output");
+  refused({"quantize", kNoModel}, "-o", "--output");
+  refused({"replay", "x"}, "--model", "--model");
+  for (const char* command : {"inspect", "verify", "run", "chat", "ppl", "report"}) {
+    const Outcome outcome = run_nibble({command, ""});
+    EXPECT_EQ(outcome.status, 2) << command;
+    EXPECT_THAT(outcome.err, StartsWith("error: MODEL needs a value")) << command;
+  }
+}
+
 TEST(Usage, TheShortNameOfAFlagLeadsToItsLongOne) {
   const Outcome outcome = run_nibble({"run", kNoModel, "-p", "x", "-n", "-1"});
   EXPECT_EQ(outcome.status, 2);

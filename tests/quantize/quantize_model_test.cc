@@ -243,7 +243,7 @@ TEST_F(QuantizeModel, RefusesToOverwriteItsSource) {
   const std::string path = dir_.write("source.gguf", small_model().build().span());
   const Result<QuantizeSummary> summary = quantize_model(path, dir_.path() + "/./source.gguf", {}, pool);
   ASSERT_FALSE(summary.ok());
-  EXPECT_THAT(summary.error().to_string(), HasSubstr("is the source itself"));
+  EXPECT_THAT(summary.error().to_string(), HasSubstr("it is an input itself"));
 }
 
 }  // namespace
