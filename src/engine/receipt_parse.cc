@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "engine/receipt.h"
 #include "io/lane.h"
+#include "io/nvfp4_container.h"
 
 namespace nibble::engine {
 namespace {
@@ -209,9 +210,20 @@ Result<std::string> parse_lane(const Object& o, std::string_view key) {
   return o.refuse(key, Json(name), "one of: " + names);
 }
 
+Result<std::string> parse_contract(const Object& o, std::string_view key) {
+  NIBBLE_ASSIGN(std::string name, o.string(key));
+  std::string names;
+  for (const Contract contract : kContracts) {
+    if (contract_name(contract) == name) return name;
+    names += (names.empty() ? "" : ", ") + std::string(contract_name(contract));
+  }
+  return o.refuse(key, Json(name), "one of: " + names);
+}
+
 Result<GenerateRequest> parse_request(const Object& o) {
   GenerateRequest request;
   NIBBLE_ASSIGN(request.prompt, o.token_ids("prompt_tokens"));
+  if (request.prompt.empty()) return o.refuse("prompt_tokens", Json::array(), "at least one token id");
   NIBBLE_ASSIGN(request.max_tokens, o.whole<int>("max_tokens"));
   NIBBLE_ASSIGN(request.stops, o.strings("stop"));
   if (std::ranges::find(request.stops, "") != request.stops.end()) {
@@ -243,7 +255,7 @@ Result<Receipt> parse_receipt(const Object& o) {
   NIBBLE_ASSIGN(const int version, o.whole<int>("nibble_receipt"));
   if (version != kVersion) return o.refuse("nibble_receipt", Json(version), fmt::format("{}", kVersion));
   Receipt r;
-  NIBBLE_ASSIGN(r.contract, o.string("contract"));
+  NIBBLE_ASSIGN(r.contract, parse_contract(o, "contract"));
   if (o.has("lane")) {
     NIBBLE_ASSIGN(r.lane, parse_lane(o, "lane"));
   }
@@ -254,6 +266,29 @@ Result<Receipt> parse_receipt(const Object& o) {
   NIBBLE_ASSIGN(r.n_ctx, o.whole<int>("n_ctx", 1));
   NIBBLE_ASSIGN(r.request, parse_request(o));
   NIBBLE_ASSIGN(r.completion, parse_completion(o));
+  NIBBLE_TRY(o.has_only({"nibble_receipt",
+                         "contract",
+                         "lane",
+                         "model_sha256",
+                         "model_file",
+                         "tokenizer_sha256",
+                         "chat_template_sha256",
+                         "prompt_tokens",
+                         "n_ctx",
+                         "max_tokens",
+                         "stop",
+                         "ignore_eos",
+                         "digest_prompt",
+                         "sampling",
+                         "tokens",
+                         "token_logits",
+                         "text",
+                         "finish_reason",
+                         "logits_digest",
+                         "first_digest_position",
+                         "position_digests",
+                         "build",
+                         "machine"}));  // all that to_json writes
   return r;
 }
 

@@ -124,6 +124,37 @@ TEST(Commands, HintsNameTheFlagsOfTheCommandAtHand) {
   }
 }
 
+// Another model is called that, whatever else would be wrong with it.
+TEST(Commands, AReplayWithAnotherModelNamesBoth) {
+  const std::string model = tiny(), receipt = test_folder() + "/receipt.json";
+  ASSERT_EQ(run_nibble({"run", model, "-p", "the", "-n", "1", "--receipt", receipt}).status, 0);
+  const std::string other =
+      write_tiny_model({.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant}, "other.gguf");
+  const Outcome replay = run_nibble({"replay", receipt, "--model", other});
+  EXPECT_EQ(replay.status, 1);
+  EXPECT_THAT(replay.err,
+              AllOf(StartsWith("error: the receipt was made with another model file, apps.gguf\n  file:     " + other),
+                    HasSubstr("model_sha256 of " + receipt)));
+}
+
+TEST(Commands, AnEditedReceiptIsNamedWithItsKey) {
+  const std::string model = tiny(), receipt = test_folder() + "/receipt.json", edited = test_folder() + "/edited.json";
+  ASSERT_EQ(run_nibble({"run", model, "-p", "the", "-n", "1", "--receipt", receipt}).status, 0);
+  const auto refused = [&](const std::string& edit, const std::string& key, const std::string& found) {
+    run_shell("tr -d '\\n' <" + quoted(receipt) + " | sed -E " + quoted(edit) + " >" + quoted(edited));
+    const Outcome replay = run_nibble({"replay", edited, "--model", model});
+    EXPECT_EQ(replay.status, 1) << edit;
+    EXPECT_THAT(replay.err, AllOf(HasSubstr("file:     " + edited + "\n  key:      " + key + "\n  found:    " + found),
+                                  HasSubstr("expected: ")))
+        << edit;
+  };
+  refused(R"(s/"prompt_tokens": \[/&1,9999999,/)", "prompt_tokens[1]", "9999999");
+  refused(R"(s/"prompt_tokens": \[[^]]*/"prompt_tokens": [/)", "prompt_tokens", "[]");
+  refused(R"(s/"prompt_tokens": \[/&1,1,/; s/"n_ctx": [0-9]+/"n_ctx": 2/)", "prompt_tokens", "");
+  refused(R"(s/"nc1"/"nc9"/)", "contract", "\"nc9\"");
+  refused(R"(s/"n_ctx"/"tempo": 1, &/)", "tempo", "1");
+}
+
 // What was recorded in one arithmetic is never repeated in another: a receipt of native wants a GPU.
 TEST(Commands, ReceiptsOfNativeAreNotReplayedInOtherArithmetic) {
   const std::string model = tiny();
