@@ -1,5 +1,6 @@
 // nibble bench op: each kernel and shape beside the limits of the machine.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -66,11 +67,20 @@ void print_row(const Json& row) {
       row["peer"]["description"].get<std::string>());
 }
 
+// A line that counts rows, on a terminal.
+measure::OpProgress row_count() {
+  if (isatty(STDERR_FILENO) != 1) return {};
+  return [n = 0](const Json&) mutable { say("\rrow {}", ++n); };
+}
+
 Result<int> bench_op(const OpFlags& flags) {
   NIBBLE_TRY(check_output(flags.output, {flags.python}));
-  NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, print_row));
+  NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, row_count()));
   if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
   if (flags.json) write_out(json.dump(1) + "\n");
+  // At the end: a limit that is measured beside a later row raises that of all.
+  if (isatty(STDERR_FILENO) == 1) say("\r");
+  for (const Json& row : json["rows"]) print_row(row);
   if (flags.options.quick && json["budget"]["hit"].get<bool>()) {
     say("the {:.0f} s of --quick did not suffice for five repetitions of every row\n", flags.options.quick_seconds);
   }
