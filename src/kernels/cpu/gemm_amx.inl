@@ -206,7 +206,6 @@ class TileGemm {
   template <int kBlocks>
   void run_chunk(int n_groups, int n_pairs) {
     static_assert(kTileBlocks == 2);
-    constexpr int kOther = kBlocks == 2 ? 0 : 2;  // where a phase starts that follows one on the sums 0 and 1
     PendingSums pending = {s_.sums[0], s_.acc[0][0][0], s_.c[0][0], true};
     int n_phases = 0;
     for (int group = 0; group < n_groups; ++group) {
@@ -217,10 +216,14 @@ class TileGemm {
         const Phase phase = {s_.weights[pair], s_.tokens, tile, s_.sums[0]};
         if (n_phases == 0) {
           run_phase<kBlocks, 0, false>(phase, pending);
-        } else if (n_phases % 2 == 0) {
+        } else if constexpr (kBlocks == 2) {
           run_phase<kBlocks, 0, true>(phase, pending);
         } else {
-          run_phase<kBlocks, kOther, true>(phase, pending);
+          if (n_phases % 2 == 0) {
+            run_phase<kBlocks, 0, true>(phase, pending);
+          } else {
+            run_phase<kBlocks, 2, true>(phase, pending);  // a phase that follows one on the sums 0 and 1
+          }
         }
         pending = {phase.sums, s_.acc[group][pair][tile], s_.c[group][0] + kTileTokens * tile, is_certified(pair)};
         pending_pair_ = pair, pending_token_ = group * kGroupTokens + tile * kTileTokens;
