@@ -112,4 +112,13 @@ inline Kind any_kind(Random& random) {
   return static_cast<Kind>(random.below(static_cast<int>(Kind::kCount)));
 }
 
+// Magnitudes that f16 holds.
+inline std::vector<float> half_sized(Random& random, const LinearShape& shape, Kind kind) {
+  std::vector<float> x = activations(random, shape, kind);
+  if (kind == Kind::kHuge) {
+    for (float& value : x) value *= 0x1p-27F;
+  }
+  return x;
+}
+
 }  // namespace nibble::kernels::test

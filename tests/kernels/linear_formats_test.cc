@@ -53,15 +53,6 @@ std::vector<LinearShape> shapes_of_super_blocks() {
   return out;
 }
 
-// Magnitudes that f16 holds.
-std::vector<float> half_sized(Random& random, const LinearShape& shape, Kind kind) {
-  std::vector<float> x = activations(random, shape, kind);
-  if (kind == Kind::kHuge) {
-    for (float& value : x) value *= 0x1p-27F;
-  }
-  return x;
-}
-
 class LinearFormat : public ::testing::TestWithParam<ActivationFormat> {
  protected:
   const Bench& bench_ = bench_of(GetParam());

@@ -82,15 +82,6 @@ int count_far(const Nvfp4View& w, const LinearShape& shape, std::span<const floa
   return far;
 }
 
-// Magnitudes that f16 holds.
-std::vector<float> half_sized(Random& random, const LinearShape& shape, Kind kind) {
-  std::vector<float> x = activations(random, shape, kind);
-  if (kind == Kind::kHuge) {
-    for (float& value : x) value *= 0x1p-27F;
-  }
-  return x;
-}
-
 TEST_F(Native, IsNearTheSumInF64) {
   Random random(51);
   std::vector<LinearShape> cases = shapes(16);
