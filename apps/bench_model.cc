@@ -61,7 +61,9 @@ void print(const Json& json) {
   say("A runs at {:.3f} of B's speed, 95 % interval {:.3f} to {:.3f}{}\n", speed["ratio"].get<double>(),
       speed["low"].get<double>(), speed["high"].get<double>(),
       speed["excludes_one"] ? "" : ": no difference can be told");
-  say("logits after the last token: {}\n", json["same_logits"] ? "the same, bit for bit" : "not the same bits");
+  say("logits after the last token: {}\n", json["same_logits"].is_null() ? "not compared"
+                                           : json["same_logits"]         ? "the same, bit for bit"
+                                                                         : "not the same bits");
 }
 
 Result<int> bench(const BenchFlags& flags, Work work) {
@@ -121,6 +123,14 @@ Command add_work(CLI::App& bench_command, Work work, const char* about) {
     add_number(*command, "--prefix", flags->prefix, "Tokens in the cache before the clock starts", 1);
   }
   add_peers(*command, *flags, work);
+  command->callback([flags] {  // B has the settings of A but those that --vs names
+    const auto other = measure::with_settings(flags->model.subject(), flags->vs);
+    Status status = other.ok() ? measure::check_combination(*other) : Status(other.error());
+    if (status.ok()) return;
+    Error error = std::move(status).error();
+    error.message = "--vs: " + error.message;
+    throw BadUsage(std::move(error));
+  });
   add_number(*command, "--repetitions", flags->options.repetitions, "Samples that count, of each side",
              static_cast<int>(measure::kMinPairs), 10000);
   add_number(*command, "--warmups", flags->options.warmups, "Samples before them", 1, 100);

@@ -52,14 +52,17 @@ void print_row(const Json& row) {
       row["share"].is_null()
           ? "limit unknown"
           : fmt::format("{:3.0f} % of {:.1f}", 100 * row["share"].get<double>(), row["limit"].get<double>());
-  say("{} {:5} m={:<4} {:>6}x{:<6} {:7} {} thread{}  {:8.1f} {}, {}   cv {:4.1f} % of {}  {}\n",
+  const std::string shortened =
+      row.contains("m_asked") ? fmt::format("  no time for m={}", row["m_asked"].get<int>()) : "";
+  say("{} {:5} m={:<4} {:>6}x{:<6} {:7} {} thread{}  {:8.1f} {}, {}   cv {:4.1f} % of {}  {}{}\n",
       row["op"].get<std::string>(), row["format"].get<std::string>(), row["m"].get<int>(), row["n"].get<int>(),
       row["k"].get<int>(), row[row["backend"] == "cpu" ? "isa" : "backend"].get<std::string>(),
       row["threads"].get<int>(), row["threads"] == 1 ? " " : "s", row["achieved"].get<double>(),
       gemv ? "GB/s" : "GOP/s", share, 100 * row["cv"].get<double>(), row["repetitions"].get<int>(),
       row["data"] == "any"   ? ""
       : row["data"] == "ram" ? "from RAM"
-                             : "from the cache");
+                             : "from the cache",
+      shortened);
   if (!row.contains("peer")) return;
   const Json& speed = row["speed_over_peer"];
   say("     {:.2f} ({:.2f} to {:.2f}) of the speed of ggml, {:.1f}: {}\n", speed["ratio"].get<double>(),
@@ -70,7 +73,7 @@ void print_row(const Json& row) {
 // A line that counts rows, on a terminal.
 measure::OpProgress row_count() {
   if (isatty(STDERR_FILENO) != 1) return {};
-  return [n = 0](const Json&) mutable { say("\rrow {}", ++n); };
+  return [](std::size_t done, std::size_t of) { say("\r{} of {} rows{}", done, of, done == of ? "\r\x1b[K" : ""); };
 }
 
 Result<int> bench_op(const OpFlags& flags) {
@@ -78,11 +81,10 @@ Result<int> bench_op(const OpFlags& flags) {
   NIBBLE_ASSIGN(const Json json, measure::bench_ops(flags.options, row_count()));
   if (!flags.output.empty()) NIBBLE_TRY(measure::write_json(json, flags.output));
   if (flags.json) write_out(json.dump(1) + "\n");
-  // At the end: a limit that is measured beside a later row raises that of all.
-  if (isatty(STDERR_FILENO) == 1) say("\r");
   for (const Json& row : json["rows"]) print_row(row);
   if (flags.options.quick && json["budget"]["hit"].get<bool>()) {
-    say("the {:.0f} s of --quick did not suffice for five repetitions of every row\n", flags.options.quick_seconds);
+    say("the {:.0f} s of --quick did not suffice for five repetitions and all tokens of every row\n",
+        flags.options.quick_seconds);
   }
   if (json.contains("left_out")) {
     for (const Json& cell : json["left_out"]) say("no time for {}\n", cell.get<std::string>());

@@ -65,7 +65,8 @@ std::optional<Error> fault_of(const measure::Subject& subject) {
                  .found = fmt::format("backend {}, isa {}", subject.backend, subject.isa),
                  .expected = "an instruction set with the backend cpu, or none"};
   }
-  return std::nullopt;
+  const Status combination = measure::check_combination(subject);
+  return combination.ok() ? std::nullopt : std::optional<Error>(combination.error());
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct Task {
   Work work = Work::kDecode;
   std::vector<std::int32_t> prefix;  // decode: in the cache before the clock starts
   std::vector<std::int32_t> tokens;  // what is timed: decoded one by one, or prefilled at once
+  std::string vocabulary = {};       // digest of the tokenizer that the tokens are of; empty: not checked
 };
 
 struct Sample {

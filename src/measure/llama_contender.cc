@@ -116,6 +116,12 @@ Result<std::unique_ptr<Contender>> make_llama_contender(const LlamaOptions& opti
   if (task.work == Work::kLoad) {
     return Error{.message = "loading is not timed against llama.cpp", .expected = "decode or prefill"};
   }
+  if (!task.vocabulary.empty()) {
+    NIBBLE_ASSIGN(const auto file, GgufFile::open(options.model));
+    NIBBLE_ASSIGN(const model::Config config, model::read_config(file));
+    NIBBLE_ASSIGN(const text::Tokenizer tokenizer, engine::load_tokenizer(file, config.vocab_size));
+    NIBBLE_TRY(check_vocabulary(options.model, tokenizer, task.vocabulary));
+  }
   if (options.llama_bench.empty()) return make_python_contender(options, task);
   return std::unique_ptr<Contender>(std::make_unique<BenchContender>(options, task));
 }

@@ -94,7 +94,7 @@ Result<Task> make_task(Work work, const std::string& model, const std::string& t
   }
   NIBBLE_ASSIGN(const std::vector<std::int32_t> tokens, task_tokens(tokenizer, text, prefix + n));
   const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(prefix);
-  return Task{work, {tokens.begin(), middle}, {middle, tokens.end()}};
+  return Task{work, {tokens.begin(), middle}, {middle, tokens.end()}, tokenizer.digest()};
 }
 
 Result<Json> bench_model(const Task& task, Contender& a, Contender* b, const BenchOptions& options,
@@ -126,7 +126,8 @@ Result<Json> bench_model(const Task& task, Contender& a, Contender* b, const Ben
   json["cells"] = Json::array({cell_to_json(cells[0], task)});
   if (b == nullptr) return json;
   json["cells"].push_back(cell_to_json(cells[1], task));
-  json["same_logits"] = cells[0].digest == cells[1].digest;
+  const bool have_digests = !cells[0].digest.empty() && !cells[1].digest.empty();
+  json["same_logits"] = have_digests ? Json(cells[0].digest == cells[1].digest) : Json();
   json["speed_of_a"] = speed_to_json(cells[0], cells[1]);
   return json;
 }

@@ -24,8 +24,8 @@ using BenchProgress = std::function<void(int done, int of)>;
 // Samples of `a`, and of `b` if there is one, in the order ABBAABBA... Fails if samples of one contender have different
 // digests: then it is not the same work that was timed.
 // {"what": "bench decode", program facts, "machine": {facts, "read_gb_per_s"}, "settings": {...}, "cells": [{"label":
-// "A", contender facts, samples_s, median_s, cv, tokens_per_s, digest}, ...], "same_logits": A's digest is B's,
-// "speed_of_a": {"ratio": median of B / median of A, "low", "high", "excludes_one", "method"}}
+// "A", contender facts, samples_s, median_s, cv, tokens_per_s, digest}, ...], "same_logits": A's digest is B's, null
+// where one tells none, "speed_of_a": {"ratio": median of B / median of A, "low", "high", "excludes_one", "method"}}
 Result<Json> bench_model(const Task& task, Contender& a, Contender* b, const BenchOptions& options,
                          const BenchProgress& progress = {});
 

@@ -96,6 +96,7 @@ std::string_view work_name(Work work) {
 
 Result<std::unique_ptr<Contender>> make_nibble_contender(const Subject& subject, const Task& task) {
   NIBBLE_ASSIGN(OpenSubject open, open_subject(subject));
+  NIBBLE_TRY(check_vocabulary(subject.model, open.loaded->tokenizer, task.vocabulary));
   if (task.work == Work::kLoad) {
     if (subject.in_floats())
       return Error{.message = "only what 'nibble run' loads can be timed", .expected = "another contract than float"};

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -98,7 +99,7 @@ class OpBench {
     for (const OpShape& shape : options_.shapes) {  // every format before another shape, should the time not suffice
       for (const std::string& format : options_.formats) NIBBLE_TRY(run_matrix(format, shape));
     }
-    NIBBLE_TRY(options_.quick ? limits_.again([this] { return budget_.left() > 0; }) : measure_peaks());
+    NIBBLE_TRY(options_.quick ? limits_.again([this] { return budget_.left() > limit_seconds_; }) : measure_peaks());
     return to_json();
   }
 
@@ -124,9 +125,14 @@ class OpBench {
 
   Status measure_limit(const OpRow& row) {
     if (!row.machine.is_cpu()) return ok_status();
+    const auto begin = OpBudget::Clock::now();
     const bool once = options_.quick && budget_.share() < kShareForLimits;
-    if (!row.is_gemv()) return limits_.integer(row.machine, once);
-    limits_.read(row.machine.threads, row.limit_bytes, once);
+    if (!row.is_gemv()) {
+      NIBBLE_TRY(limits_.integer(row.machine, once));
+    } else {
+      limits_.read(row.machine.threads, row.limit_bytes, once);
+    }
+    limit_seconds_ = std::max(limit_seconds_, seconds_since(begin));
     return ok_status();
   }
 
@@ -144,7 +150,10 @@ class OpBench {
     }
     std::vector<std::string> isas = options_.isas;
     const auto known = kernels::cpu_isa_names();
-    if (isas.empty()) isas = {std::string(known.front())};
+    if (isas.empty()) {
+      NIBBLE_ASSIGN(const std::string_view isa, kernels::cpu_auto_isa());
+      isas = {std::string(isa)};
+    }
     if (isas == std::vector<std::string>{"all"}) isas.assign(known.begin(), known.end());
     std::vector<int> threads = options_.threads;
     if (threads.empty())
@@ -162,15 +171,22 @@ class OpBench {
     return machines;
   }
 
-  // A matrix of a quick run is not begun where the dearest one so far would not fit, nor is a machine of it.
+  // A matrix of a quick run is not begun where the dearest one so far would not fit, nor is a machine of it, nor a row.
   bool has_time_for(double seconds) const { return rows_.empty() || budget_.left() > seconds; }
 
-  void leave_out(const std::string& format, const OpShape& shape, const OpMachine& machine) {
+  void leave_out(const OpRow& row) {
     is_hit_ = true;
-    for (const int m : options_.tokens) {
-      left_out_.push_back(OpRow{.format = format, .shape = shape, .m = m, .machine = machine}.name());
-      budget_.done();
-    }
+    left_out_.push_back(row.name());
+    done();
+  }
+
+  void leave_out(const std::string& format, const OpShape& shape, const OpMachine& machine) {
+    for (const int m : options_.tokens) leave_out({.format = format, .shape = shape, .m = m, .machine = machine});
+  }
+
+  void done() {
+    budget_.done();
+    if (progress_) progress_(budget_.n_done(), budget_.n_cells());
   }
 
   Status run_matrix(const std::string& format, const OpShape& shape) {
@@ -186,7 +202,7 @@ class OpBench {
       matrix_seconds_ = std::max(matrix_seconds_, seconds_since(begin));
     }
     for (const OpMachine& machine : machines_) {
-      if (matrix && has_time_for(layer_seconds_)) {
+      if (matrix && has_time_for(layer_seconds_ + std::min(row_seconds_[0], row_seconds_[1]))) {
         NIBBLE_TRY(run_machine(*matrix, machine));
       } else {
         leave_out(format, shape, machine);
@@ -219,19 +235,23 @@ class OpBench {
     return matrix;
   }
 
-  // For as many tokens as the reference has time for, where time matters.
+  // For as many tokens as the reference has time for, where time matters: a few at a time, as a busy machine may take
+  // much longer for the next than it took for the last.
   Status add_expected(Matrix& matrix, double seconds) const {
     const OpMachine reference{.backend = "reference", .threads = hardware_threads()};
     NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(reference, matrix.weights, 1, matrix.shape));
-    if (options_.quick && matrix.tokens > kReferenceProbe) {
-      const auto begin = OpBudget::Clock::now();
-      layer.meet(matrix.x, kReferenceProbe);
-      layer.outputs(0);
-      const double of_a_token = seconds_since(begin) / kReferenceProbe;
-      while (matrix.tokens > kReferenceProbe && of_a_token * matrix.tokens > seconds) matrix.tokens /= 2;
+    const auto begin = OpBudget::Clock::now();
+    const int step = options_.quick ? kReferenceProbe : matrix.tokens;
+    const int most = std::exchange(matrix.tokens, 0);
+    while (matrix.tokens < most && (matrix.tokens == 0 || seconds_since(begin) < seconds)) {
+      const int n = std::min(step, most - matrix.tokens);
+      layer.meet(std::span(matrix.x).subspan(static_cast<std::size_t>(matrix.tokens) *
+                                             static_cast<std::size_t>(matrix.shape.k)),
+                 n);
+      const std::vector<float> outputs = layer.outputs(0);
+      matrix.expected.insert(matrix.expected.end(), outputs.begin(), outputs.end());
+      matrix.tokens += n;
     }
-    layer.meet(matrix.x, matrix.tokens);
-    matrix.expected = layer.outputs(0);
     return ok_status();
   }
 
@@ -240,14 +260,28 @@ class OpBench {
     NIBBLE_ASSIGN(OpLayer layer, OpLayer::create(machine, matrix.weights, matrix.n_copies, matrix.shape));
     layer_seconds_ = std::max(layer_seconds_, seconds_since(begin));
     for (const int m : options_.tokens) {
-      NIBBLE_TRY(run_row(matrix, layer, {.format = matrix.format, .shape = matrix.shape, .m = m, .machine = machine}));
-      budget_.done();
+      OpRow row{.format = matrix.format, .shape = matrix.shape, .m = m, .machine = machine};
+      if (!has_time_for(row_seconds_[row.is_gemv() ? 0 : 1])) {
+        leave_out(row);
+        continue;
+      }
+      NIBBLE_TRY(run_row(matrix, layer, std::move(row)));
+      done();
     }
     return ok_status();
   }
 
   Status run_row(const Matrix& matrix, OpLayer& layer, OpRow row) {
-    if (options_.quick && !row.is_gemv()) row.m = tokens_that_fit(row, matrix.tokens);
+    const auto begin = OpBudget::Clock::now();
+    double least = 0;  // of a gemm: the passes that it cannot do without, with the fewest tokens
+    if (options_.quick && !row.is_gemv()) {
+      row.m_asked = row.m;
+      const int few = std::min({row.m, matrix.tokens, kReferenceProbe});
+      layer.meet(matrix.x, few);
+      const double pass = seconds_of_pass(layer, 1);
+      row.m = tokens_that_fit(std::min(row.m, matrix.tokens), few, pass);
+      least = 4 * pass;
+    }
     const std::size_t n_copies = row.is_gemv() ? layer.n_copies() : 1;
     row.bytes = matrix.weights.bytes();
     const std::size_t bytes = n_copies * row.bytes;
@@ -265,12 +299,19 @@ class OpBench {
       peer.emplace(std::move(ggml));
       row.peer = peer->description();
     }
+    const auto samples_begin = OpBudget::Clock::now();
     NIBBLE_TRY(take_samples(row, layer, n_copies, peer ? &*peer : nullptr, wanted, options_.quick ? share : 1e9));
-    is_hit_ |= row.seconds.size() < kMinSamples;
+    const double samples_seconds = seconds_since(samples_begin);
+    is_hit_ |= row.seconds.size() < kMinSamples || row.m_asked > row.m;
     NIBBLE_TRY(measure_limit(row));
     NIBBLE_TRY(check_outputs(matrix, layer, row, n_copies));
+    if (row.is_gemv()) {  // all but the samples that it could do without
+      const double of_a_round = samples_seconds / static_cast<double>(row.seconds.size() + 1);
+      least = seconds_since(begin) - samples_seconds + 2 * of_a_round;
+    }
+    double& dearest = row_seconds_[row.is_gemv() ? 0 : 1];
+    dearest = std::max(dearest, least);
     rows_.push_back(std::move(row));
-    if (progress_) progress_(rows_.back().to_json(limits_));
     return ok_status();
   }
 
@@ -290,13 +331,11 @@ class OpBench {
     return ok_status();
   }
 
-  // Of a gemm: eight runs at a fifth of the peak shall take the row's share of what is left.
-  int tokens_that_fit(const OpRow& row, int most) const {
-    int m = std::min(row.m, most);
-    const double seconds = budget_.share() / 8;
-    while (row.machine.is_cpu() && m > 2 * kGemvTokens &&
-           5 * 2e-9 * m * row.shape.n * row.shape.k > seconds * limits_.best_integer(row.machine))
-      m /= 2;
+  // Of a gemm: eight passes shall take the row's share of what is left, by the clock of one with `few` tokens. The peak
+  // is no guide: on a busy machine a short loop may find a core for itself, and a gemm does not.
+  int tokens_that_fit(int most, int few, double seconds_of_few) const {
+    int m = most;
+    while (m > few && 8 * seconds_of_few * m / few > budget_.share()) m = std::max(few, m / 2);
     return m;
   }
 
@@ -315,8 +354,10 @@ class OpBench {
   std::vector<OpRow> rows_;
   Json left_out_ = Json::array();
   bool is_hit_ = false;
-  double matrix_seconds_ = 0;  // the dearest so far: to make a matrix and its expected outputs,
-  double layer_seconds_ = 0;   // and a machine's copies of it
+  double matrix_seconds_ = 0;   // the dearest so far: to make a matrix and its expected outputs,
+  double layer_seconds_ = 0;    // and a machine's copies of it,
+  double limit_seconds_ = 0;    // a limit,
+  double row_seconds_[2] = {};  // a row with the fewest samples and tokens: gemv, gemm
 };
 
 }  // namespace

@@ -29,8 +29,8 @@ struct OpOptions {
   double quick_seconds = 40;
 };
 
-// One line for people per row as it is done.
-using OpProgress = std::function<void(const Json& row)>;
+// Called as a row is done or left out. What it is beside the limit is known when all are: a limit may yet rise.
+using OpProgress = std::function<void(std::size_t done, std::size_t of)>;
 
 // {"what": "bench op", program facts, "machine": {facts, "read_gb_per_s": {threads: x}, "int16_gop_per_s": {isa:
 // {threads: x}}}, "rows": [...]}. A row: op, format, m, n, k, isa, threads, data ("ram": matrices in turn that no cache
@@ -39,7 +39,8 @@ using OpProgress = std::function<void(const Json& row)>;
 // share, digest (SHA-256 of the outputs). limit and share are null of a backend whose limit is not known. With ggml
 // beside it a row has "peer": {peer, description, samples_s, median_s, cv, achieved} and "speed_over_peer": {ratio,
 // low, high}, of samples that alternate. Of a quick run "budget": {"seconds", "hit"}, hit where a row has fewer than
-// five repetitions or rows are missing, which "left_out" names. Fails where a digest is not that of the reference.
+// five repetitions or rows are missing, which "left_out" names; a gemm that ran with fewer tokens has "m_asked". Fails
+// where a digest is not that of the reference.
 Result<Json> bench_ops(const OpOptions& options, const OpProgress& progress = {});
 
 }  // namespace nibble::measure

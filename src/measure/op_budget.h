@@ -12,11 +12,13 @@ class OpBudget {
   using Clock = std::chrono::steady_clock;
 
   // No end where `seconds` is 0.
-  OpBudget(double seconds, std::size_t n_cells) : seconds_(seconds), cells_left_(n_cells) {}
+  OpBudget(double seconds, std::size_t n_cells) : seconds_(seconds), n_cells_(n_cells), cells_left_(n_cells) {}
 
   bool is_bounded() const { return seconds_ > 0; }
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   double left() const { return is_bounded() ? seconds_ - elapsed() : 1e9; }
+  std::size_t n_cells() const { return n_cells_; }
+  std::size_t n_done() const { return n_cells_ - cells_left_; }
   // What is left, for each of the next `n_cells`.
   double share(std::size_t n_cells = 1) const {
     return std::max(0.0, left()) * static_cast<double>(n_cells) /
@@ -26,6 +28,7 @@ class OpBudget {
 
  private:
   double seconds_;
+  std::size_t n_cells_;
   std::size_t cells_left_;
   Clock::time_point begin_ = Clock::now();
 };

@@ -38,6 +38,7 @@ Json OpRow::to_json(const OpLimits& limits) const {
                {"limit", limit > 0 ? Json(limit) : Json()},
                {"share", limit > 0 ? Json(achieved / limit) : Json()},
                {"digest", digest}};
+  if (m_asked > m) json["m_asked"] = m_asked;
   if (!peer.empty()) add_peer(json);
   return json;
 }

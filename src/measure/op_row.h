@@ -16,7 +16,8 @@ constexpr int kGemvTokens = 16;  // more are a gemm
 struct OpRow {
   std::string format;
   OpShape shape;
-  int m = 0;
+  int m = 0;        // that ran
+  int m_asked = 0;  // that were asked for, where they are more
   OpMachine machine;
   std::string data = {};
   std::size_t bytes = 0;        // of one matrix

@@ -158,16 +158,6 @@ class Comparer {
   std::vector<float> a_logits_, b_logits_;  // [piece, vocab_size]
 };
 
-Status check_same_vocabulary(const OpenSubject& a, const OpenSubject& b) {
-  const int n_a = a.loaded->model->config.vocab_size, n_b = b.loaded->model->config.vocab_size;
-  if (n_a == n_b && a.loaded->tokenizer.digest() == b.loaded->tokenizer.digest()) return ok_status();
-  return Error{.message = "the two models do not have the same tokens",
-               .file = b.subject.model,
-               .found = fmt::format("{} tokens, vocabulary {}", n_b, b.loaded->tokenizer.digest()),
-               .expected = fmt::format("{} tokens, vocabulary {}", n_a, a.loaded->tokenizer.digest()),
-               .hint = "compare a model with another form of the same model"};
-}
-
 }  // namespace
 
 Result<std::vector<Window>> plan_windows(std::size_t n_tokens, const QualityOptions& options) {
@@ -242,7 +232,7 @@ Result<Json> measure_perplexity(OpenSubject& subject, std::span<const Text> text
 
 Result<Json> compare_quality(OpenSubject& a, OpenSubject& b, std::span<const Text> texts, const QualityOptions& options,
                              const QualityProgress& progress) {
-  NIBBLE_TRY(check_same_vocabulary(a, b));
+  NIBBLE_TRY(check_vocabulary(b.subject.model, b.loaded->tokenizer, a.loaded->tokenizer.digest()));
   NIBBLE_ASSIGN(const auto a_session, make_session(a, options));
   NIBBLE_ASSIGN(const auto b_session, make_session(b, options));
   Comparer comparer(*a_session, *b_session);

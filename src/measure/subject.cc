@@ -61,11 +61,19 @@ Result<std::unique_ptr<engine::LoadedModel>> load_in_floats(const Subject& subje
 
 std::string Subject::label() const {
   std::string text = base_name(model);
-  if (!in_floats() && backend != "auto") text += ", " + backend;
-  if (!in_floats() && isa != "auto") text += ", " + isa;
+  if (backend != "auto") text += ", " + backend;
+  if (isa != "auto") text += ", " + isa;
   if (!contract.empty()) text += ", " + contract;
   if (n_threads > 0) text += fmt::format(", {} thread{}", n_threads, n_threads == 1 ? "" : "s");
   return text;
+}
+
+Status check_combination(const Subject& subject) {
+  const bool is_auto = subject.backend == "auto" && subject.isa == "auto";
+  if (!subject.in_floats() || is_auto) return ok_status();
+  return Error{.message = "contract float has no backends or instruction sets to choose",
+               .found = fmt::format("contract float, backend {}, isa {}", subject.backend, subject.isa),
+               .expected = "backend auto and isa auto, or another contract"};
 }
 
 Result<Subject> with_settings(Subject base, std::string_view settings) {
@@ -90,7 +98,17 @@ Result<Subject> with_settings(Subject base, std::string_view settings) {
   return base;
 }
 
+Status check_vocabulary(const std::string& path, const text::Tokenizer& tokenizer, const std::string& digest) {
+  if (digest.empty() || tokenizer.digest() == digest) return ok_status();
+  return Error{.message = "the two models do not have the same tokens",
+               .file = path,
+               .found = fmt::format("{} tokens, vocabulary {}", tokenizer.vocab_size(), tokenizer.digest()),
+               .expected = fmt::format("vocabulary {}", digest),
+               .hint = "compare a model with another form of the same model"};
+}
+
 Result<OpenSubject> open_subject(const Subject& subject) {
+  NIBBLE_TRY(check_combination(subject));
   OpenSubject open;
   open.subject = subject;
   if (subject.in_floats()) {

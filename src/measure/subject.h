@@ -25,9 +25,15 @@ struct Subject {
   std::string label() const;  // "model.gguf, cpu, avx2, 2 threads": what was asked for, for people
 };
 
+// Float arithmetic is plain loops of its own: it has no backends and no instruction sets to choose.
+Status check_combination(const Subject& subject);
+
 // `base` with some settings changed: "isa=avx2,threads=1". Keys: model, backend, isa, threads, contract,
 // chunk.
 Result<Subject> with_settings(Subject base, std::string_view settings);
+
+// Whether the tokens of the model at `path` are those of a tokenizer with this digest; no digest is not checked.
+Status check_vocabulary(const std::string& path, const text::Tokenizer& tokenizer, const std::string& digest);
 
 struct OpenSubject {
   Subject subject;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/run_nibble.h"
 #include "tests/engine/tiny_model.h"
@@ -168,6 +169,58 @@ TEST(Commands, ReceiptsOfNativeAreNotReplayedInOtherArithmetic) {
   const Outcome run = run_nibble({"run", model, "-p", "the", "-n", "1", "--backend", "cpu", "--contract", "native"});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, AllOf(HasSubstr("use --backend cuda"), HasSubstr("--contract nc1")));
+}
+
+// An instruction set in the environment is a wish like --isa: a typo never ends on another backend.
+TEST(Commands, AWrongInstructionSetInTheEnvironmentIsRefusedEverywhere) {
+  const std::string run = " run " + quoted(tiny()) + " -p the -n 1";
+  const std::string op = " bench op --quick --from-cache --threads 1 -m 1 --shape 32x64";
+  for (const std::string& command : {run, run + " --backend cpu", run + " --backend reference", op}) {
+    const Outcome outcome = run_shell("NIBBLE_ISA=abacus " + nibble_program() + command);
+    EXPECT_EQ(outcome.status, 1) << command << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("error: NIBBLE_ISA"), HasSubstr("abacus"), HasSubstr("one of: auto, ")));
+  }
+  EXPECT_EQ(run_shell("NIBBLE_ISA=abacus " + nibble_program() + run + " --isa scalar").status, 0);
+  const Outcome scalar = run_shell("NIBBLE_ISA=scalar " + nibble_program() + op);
+  EXPECT_EQ(scalar.status, 0) << scalar.err;
+  EXPECT_THAT(scalar.err, HasSubstr(" scalar "));
+}
+
+// What a person reads and what a program reads of one run are the same numbers.
+TEST(Commands, BenchOpSaysInTextWhatItsJsonSays) {
+  const Outcome outcome = run_nibble(
+      {"bench", "op", "--quick", "--json", "--from-cache", "--shape", "48x64", "--threads", "1", "-m", "1,17"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(json["rows"].size(), 2u);
+  for (const auto& row : json["rows"]) {
+    EXPECT_EQ(row["share"].get<double>(), row["achieved"].get<double>() / row["limit"].get<double>());
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("{:3.0f} % of {:.1f} ", 100 * row["share"].get<double>(),
+                                                   row["limit"].get<double>())));
+  }
+}
+
+TEST(Commands, WithoutADigestLogitsAreNotCompared) {
+  const Outcome outcome = run_nibble(
+      {"bench", "decode", tiny(), "-n", "1", "--repetitions", "5", "--warmups", "1", "--vs-command", "exit 0"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("logits after the last token: not compared"), Not(HasSubstr("bits"))));
+}
+
+TEST(Commands, APeerOfAnotherVocabularyIsRefused) {
+  const std::string model = tiny();
+  const std::string other = test_folder() + "/other.gguf";
+  ASSERT_EQ(run_shell("sed 's/<|im_start|>/<|im_begin|>/g' " + quoted(model) + " >" + quoted(other)).status, 0);
+  const std::string text = test_folder() + "/text.txt";
+  std::ofstream(text) << "the the the";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"compare", model, other, "-f", text},
+        {"bench", "decode", model, "-n", "1", "--vs", "model=" + other},
+        {"bench", "decode", model, "-n", "1", "--against", "llama.cpp", "--against-model", other}}) {
+    const Outcome outcome = run_nibble(command);
+    EXPECT_EQ(outcome.status, 1) << command[0];
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("the two models do not have the same tokens"), HasSubstr(other)));
+  }
 }
 
 // A shell starts a job with SIGINT ignored; a person's terminal does not.

@@ -109,6 +109,12 @@ TEST(Usage, SettingsAndCombinationsAreCheckedBeforeAModelIsOpened) {
   refused({"ppl", kNoModel, "-f", "x", "--stride", "600"}, "--stride cannot be more than --window");
   refused({"run", kNoModel, "-p", "x", "--backend", "reference", "--isa", "avx2"}, "no instruction sets to choose");
   refused({"bench"}, "nibble bench needs a command");
+  // Float arithmetic is plain loops of its own.
+  refused({"ppl", kNoModel, "-f", "x", "--contract", "float", "--backend", "cpu"}, "contract float has no backends");
+  refused({"bench", "decode", kNoModel, "--contract", "float", "--isa", "scalar"}, "contract float has no backends");
+  refused({"bench", "decode", kNoModel, "--vs", "contract=float,backend=cpu"}, "--vs: contract float has no backends");
+  refused({"compare", kNoModel, kNoModel, "-f", "x", "--a", "contract=float,isa=scalar"}, "--a: contract float has no");
+  refused({"bench", "decode", kNoModel, "--backend", "cpu", "--vs", "contract=float"}, "--vs: contract float has no");
 }
 
 // Nothing where a path, a name or a command should be is no way of leaving the flag out.

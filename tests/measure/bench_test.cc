@@ -116,10 +116,24 @@ TEST(OpBench, AQuickRunSharesItsTimeAndNamesWhatItLeftOut) {
   const auto hit = bench_ops(options);
   ASSERT_TRUE(hit.ok()) << hit.error().to_string();
   EXPECT_EQ((*hit)["budget"]["hit"], true);
-  EXPECT_EQ((*hit)["rows"].size(), 2u);  // the first machine's, with one repetition each
+  EXPECT_EQ((*hit)["rows"].size(), 1u);  // with one repetition
   EXPECT_EQ((*hit)["rows"][0]["repetitions"], 1);
-  ASSERT_EQ((*hit)["left_out"].size(), 22u);
-  EXPECT_EQ((*hit)["left_out"][0], "gemv nvfp4 m=1 n=48 k=64, scalar, 2 threads");
+  ASSERT_EQ((*hit)["left_out"].size(), 23u);
+  EXPECT_EQ((*hit)["left_out"][0], "gemm nvfp4 m=17 n=48 k=64, scalar, 1 thread");
+}
+
+TEST(OpBench, AQuickRunNamesTheGemmsThatItShortened) {
+  OpOptions options{
+      .shapes = {{48, 64}}, .isas = {"scalar"}, .threads = {1}, .tokens = {512}, .row_seconds = 0, .quick = true};
+  const auto enough = bench_ops(options);
+  ASSERT_TRUE(enough.ok()) << enough.error().to_string();
+  EXPECT_EQ((*enough)["rows"][0]["m"], 512);
+  EXPECT_FALSE((*enough)["rows"][0].contains("m_asked"));
+  options.quick_seconds = 1e-6;
+  const auto hit = bench_ops(options);
+  ASSERT_TRUE(hit.ok()) << hit.error().to_string();
+  EXPECT_EQ((*hit)["rows"][0]["m"], 32);
+  EXPECT_EQ((*hit)["rows"][0]["m_asked"], 512);
 }
 
 TEST(OpBench, OtherBackendsHaveNoLimitToShow) {
