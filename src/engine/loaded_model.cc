@@ -86,9 +86,9 @@ bool chooses_for_the_model(const LoadOptions& options) {
 kernels::BackendNeeds needs_of(const GgufFile& file, const model::Config& config, Contract contract) {
   kernels::BackendNeeds needs{.activations = activations_of(contract), .abilities = model::needed_abilities(config)};
   for (const TensorView& tensor : file.tensors()) {
-    if (!is_nvfp4_companion(tensor.name)) needs.weights.push_back(tensor.dtype);
+    if (is_nvfp4_companion(tensor.name)) continue;
+    needs.weights.push_back({tensor.dtype, tensor.rows(), tensor.cols(), tensor.bytes.size()});
   }
-  for (const GgufPart& part : file.parts()) needs.memory.weights += part.bytes.size();
   return needs;
 }
 
@@ -178,7 +178,7 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
     NIBBLE_ASSIGN(backend, choose_backend(options, needs));
   }
   NIBBLE_TRY(backend->use_activations(needs.activations));
-  NIBBLE_TRY(backend->admit(needs.memory));
+  NIBBLE_TRY(kernels::admit_weights(*backend, needs));
   NIBBLE_ASSIGN(auto model, or_out_of_memory("the weights of the model", [&] {
                   return model::load_model(std::move(checkpoint), std::move(backend), model::WeightForm::kAsStored,
                                            options.on_weights);

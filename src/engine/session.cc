@@ -57,6 +57,7 @@ Result<std::unique_ptr<Session>> Session::create(model::Model& model, const Sess
   auto session = or_out_of_memory(fmt::format("a context of {} positions", n_ctx), [&] {
     return Result<std::unique_ptr<Session>>(std::unique_ptr<Session>(new Session(model, options, n_ctx)));
   });
+  NIBBLE_TRY(model.backend->made());
   // Pages of the cache are not touched before a sequence reaches them: where they would not all fit, say so now.
   if (session.ok() && (*session)->cache_bytes() > available) {
     return does_not_fit_memory((*session)->cache_bytes(), n_ctx, available);

@@ -119,6 +119,13 @@ std::string_view activation_format_name(ActivationFormat format);  // "a11", "a1
 // Weights as the file has them. A TensorView is F32, F16, BF16 or a block-quantized type of tensor/quant_block.h.
 using WeightSource = std::variant<TensorView, Nvfp4View>;
 
+// Weights that a file has, before any of them is read.
+struct WeightShape {
+  DType dtype = DType::kF32;
+  std::uint64_t rows = 0, cols = 0;
+  std::uint64_t bytes = 0;  // in the file
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -130,6 +137,8 @@ class Backend {
   virtual bool takes(DType) const { return true; }
 
   // --- memory and weights, at load ---
+  // Of the memory that admit is about: what weights take in the layout of this backend, for the activations in use.
+  virtual std::uint64_t weight_bytes(const WeightShape& weights) const { return weights.bytes; }
   // Refuses what will not fit, before any of it is made. The memory of the host is its system's business.
   virtual Status admit(const MemoryNeed&) { return ok_status(); }
   // What NVFP4 weights that are made from now on will meet, and inputs are made for. Refuses what it has no kernels
@@ -144,6 +153,9 @@ class Backend {
   virtual std::uint64_t kv_cache_bytes(const KvShape& shape) const;  // what make_kv_cache would take
   virtual std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim,
                                                      bool interleaved) = 0;
+  // Whether everything could be made that was asked for since the last call, of what is given without a Result. Where
+  // it could not, what was given must not be used.
+  virtual Status made() { return ok_status(); }
 
   // --- one step: a forward pass; a backend may record the ops between begin_step and end_step and run them as one ---
   virtual void begin_step(int n_flags) = 0;

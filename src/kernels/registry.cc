@@ -45,8 +45,10 @@ Status check_isa(const BackendOptions& options) {
 
 // What the backend lacks, as the end of a sentence that begins with its name; empty: nothing.
 std::string lack_of(Backend& backend, const BackendNeeds& needs) {
-  for (const DType dtype : needs.weights) {
-    if (!backend.takes(dtype)) return fmt::format("has no kernels for weights in {}", dtype_name(dtype));
+  for (const WeightShape& weights : needs.weights) {
+    if (!backend.takes(weights.dtype)) {
+      return fmt::format("has no kernels for weights in {}", dtype_name(weights.dtype));
+    }
   }
   for (const Ability ability : needs.abilities) {
     if (!backend.has(ability)) return fmt::format("does not have {}", ability_name(ability));
@@ -54,7 +56,7 @@ std::string lack_of(Backend& backend, const BackendNeeds& needs) {
   if (!backend.use_activations(needs.activations).ok()) {
     return fmt::format("has no kernels for activations in {}", activation_format_name(needs.activations));
   }
-  const Status admitted = backend.admit(needs.memory);
+  const Status admitted = admit_weights(backend, needs);
   return admitted.ok() ? "" : fmt::format("has too little memory ({})", admitted.error().found);
 }
 
@@ -62,6 +64,12 @@ std::string lack_of(Backend& backend, const BackendNeeds& needs) {
 
 std::span<const BackendEntry> backend_entries() {
   return kBackends;
+}
+
+Status admit_weights(Backend& backend, const BackendNeeds& needs) {
+  MemoryNeed need;
+  for (const WeightShape& weights : needs.weights) need.weights += backend.weight_bytes(weights);
+  return backend.admit(need);
 }
 
 Result<ChosenBackend> choose_backend(std::span<const BackendEntry> entries, const BackendOptions& options,

@@ -42,13 +42,14 @@ struct BackendEntry {
 };
 std::span<const BackendEntry> backend_entries();
 
-// What a model and a request want of a backend.
+// What a model wants of a backend.
 struct BackendNeeds {
   ActivationFormat activations = ActivationFormat::kA11;
-  std::vector<DType> weights = {};
+  std::vector<WeightShape> weights = {};
   std::vector<Ability> abilities = {};
-  MemoryNeed memory = {};
 };
+// Refuses weights that the backend's memory does not hold, in its own layout of them.
+Status admit_weights(Backend& backend, const BackendNeeds& needs);
 struct ChosenBackend {
   std::unique_ptr<Backend> backend;
   std::string passed_over;  // for people: the usable ones before it, and what each lacks; often empty

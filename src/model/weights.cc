@@ -43,7 +43,9 @@ class Loader {
     }
     std::vector<float> values(view.cols());
     dequantize_row(view, 0, values);
-    return backend_.make_vector(values);
+    auto made = backend_.make_vector(values);
+    if (Status status = backend_.made(); !status.ok()) return located(std::move(status).error(), view);
+    return made;
   }
 
   Result<std::unique_ptr<Buffer>> bias(const std::string& name, Presence presence) {

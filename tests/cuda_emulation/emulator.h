@@ -34,6 +34,12 @@ const Gpu& gpu();
 enum class Fault { kNone, kNoSyncThreads, kNoSyncWarp, kNoCopyWait, kWrongBit, kLost };
 Fault fault();
 void set_fault(Fault fault);
+// The n-th call of the runtime from now on that could fail does, and does nothing; 0: none. Not yet reached: how many
+// are missing.
+void set_failing_call(int n);
+int calls_until_failure();
+// Bytes of the device's memory that are in use.
+std::size_t used_bytes();
 
 struct Grid {
   Index3 blocks, threads;

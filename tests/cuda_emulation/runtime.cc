@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -53,14 +54,29 @@ Memory& memory() {
   return *the_memory;
 }
 
+// A call that a test wants to fail.
+std::atomic<int>& until_failure() {
+  static std::atomic<int> n = 0;
+  return n;
+}
+cudaError_t failure() {
+  if (until_failure() == 0) return cudaSuccess;
+  return --until_failure() == 0 ? cudaErrorUnknown : cudaSuccess;
+}
+
+bool is_lost() {
+  return nibble::cuda_emulation::fault() == nibble::cuda_emulation::Fault::kLost;
+}
+
 // What every call says that would notice it.
 cudaError_t state_of_gpu() {
-  return nibble::cuda_emulation::fault() == nibble::cuda_emulation::Fault::kLost ? cudaErrorIllegalAddress
-                                                                                 : cudaSuccess;
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
+  return is_lost() ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
 cudaError_t do_or_record(cudaStream_t stream, std::function<void()> work) {
-  if (state_of_gpu() != cudaSuccess) return cudaSuccess;  // only those who wait are told
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
+  if (is_lost()) return cudaSuccess;  // only those who wait are told
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->work.push_back(std::move(work));
   } else {
@@ -79,7 +95,19 @@ bool is_a_grid(const dim3& grid, const dim3& block) {
 
 namespace nibble::cuda_emulation {
 
+void set_failing_call(int n) {
+  until_failure() = n;
+}
+int calls_until_failure() {
+  return until_failure();
+}
+std::size_t used_bytes() {
+  const std::scoped_lock lock(memory().mutex);
+  return memory().used;
+}
+
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute, int value) {
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
   if (value < 0 || value > shared_bytes_of_gpu()) return cudaErrorInvalidValue;
   const std::scoped_lock lock(memory().mutex);
   memory().shared_limits[kernel] = static_cast<std::size_t>(value);
@@ -123,6 +151,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorIllegalAddress";
     case cudaErrorNotSupported:
       return "cudaErrorNotSupported";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
     default:
       return "another error";
   }
@@ -182,7 +212,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** out, std::size_t bytes) {
-  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
+  if (const cudaError_t state = state_of_gpu(); state != cudaSuccess) return state;
   Memory& m = memory();
   const std::scoped_lock lock(m.mutex);
   if (bytes > kTotalBytes - m.used) return cudaErrorMemoryAllocation;
@@ -211,7 +241,7 @@ cudaError_t cudaFree(void* freed) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** out, std::size_t bytes) {
-  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
+  if (const cudaError_t state = state_of_gpu(); state != cudaSuccess) return state;
   if (posix_memalign(out, kAlign, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*out, kPoison, bytes);
   return cudaSuccess;
@@ -228,6 +258,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
   *stream = new EmulatedStream;
   return cudaSuccess;
 }
@@ -246,7 +277,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->capture != nullptr) return cudaErrorInvalidValue;
-  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
+  if (const cudaError_t state = state_of_gpu(); state != cudaSuccess) return state;
   stream->capture = new EmulatedGraph;
   return cudaSuccess;
 }
@@ -261,7 +292,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (stream != nullptr && stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
-  if (state_of_gpu() != cudaSuccess) return state_of_gpu();
+  if (const cudaError_t state = state_of_gpu(); state != cudaSuccess) return state;
   for (const auto& work : exec->work) work();
   return cudaSuccess;
 }
@@ -274,6 +305,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
   *event = new EmulatedEvent;
   return cudaSuccess;
 }
@@ -285,11 +317,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (failure() != cudaSuccess) return cudaErrorUnknown;
   event->at = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
+  return failure();
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->at - begin->at).count();

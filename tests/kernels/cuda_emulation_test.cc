@@ -22,7 +22,7 @@ constexpr int kThreads = 128;
 // Integers in the memory of the device, which the host may read here.
 class Integers {
  public:
-  explicit Integers(int n) : memory_(must_allocate(n * sizeof(int), "integers")) {
+  explicit Integers(int n) : memory_(std::move(DeviceMemory::allocate(n * sizeof(int), "integers")).value()) {
     for (int i = 0; i < n; ++i) data()[i] = i;
   }
   int* data() { return memory_.as<int>(); }

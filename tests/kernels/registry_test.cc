@@ -13,12 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Floats and NVFP4 under a11, no Ability, memory for 1,000 bytes of weights. Runs nothing.
+// Floats and NVFP4 under a11, no Ability, memory for 1,000 bytes of weights, which take twice the file's. Runs nothing.
 class Limited final : public Backend {
  public:
   std::string_view name() const override { return "limited"; }
   std::string description() const override { return "limited"; }
   bool takes(DType dtype) const override { return dtype == DType::kNVFP4_E2M1 || dtype == DType::kF32; }
+  std::uint64_t weight_bytes(const WeightShape& weights) const override { return 2 * weights.bytes; }
   Status admit(const MemoryNeed& need) override { return check_fits(need, 1000, 1000, "a small machine"); }
   std::unique_ptr<Buffer> make_buffer(std::size_t) override { return {}; }
   std::unique_ptr<Buffer> make_vector(std::span<const float>) override { return {}; }
@@ -62,7 +63,7 @@ constexpr BackendEntry kEntries[] = {
     {"absent", make_broken, absent}, {"limited", make_limited, usable}, {"cpu", make_cpu, usable}};
 
 TEST(ChooseBackend, TakesTheFirstThatCanDoAll) {
-  const auto chosen = choose_backend(kEntries, {}, {.weights = {DType::kNVFP4_E2M1, DType::kF32}});
+  const auto chosen = choose_backend(kEntries, {}, {.weights = {{DType::kNVFP4_E2M1}, {DType::kF32, 1, 125, 500}}});
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(chosen->backend->name(), "limited");
   EXPECT_EQ(chosen->passed_over, "");  // one that is not there is not worth a word
@@ -70,11 +71,11 @@ TEST(ChooseBackend, TakesTheFirstThatCanDoAll) {
 
 TEST(ChooseBackend, PassesOverWhatLacksSomethingAndSaysWhat) {
   const std::pair<BackendNeeds, const char*> cases[] = {
-      {{.weights = {DType::kF32, DType::kQ4_K}}, "limited has no kernels for weights in Q4_K"},
+      {{.weights = {{DType::kF32}, {DType::kQ4_K}}}, "limited has no kernels for weights in Q4_K"},
       {{.activations = ActivationFormat::kW4A4}, "limited has no kernels for activations in w4a4"},
       {{.activations = ActivationFormat::kA16Q8}, "limited has no kernels for activations in a16q8"},
       {{.abilities = {Ability::kGeluGate}}, "limited does not have GELU gates"},
-      {{.memory = {.weights = 1001}}, "limited has too little memory"}};
+      {{.weights = {{DType::kF32, 1, 63, 252}, {DType::kF32, 1, 63, 252}}}, "limited has too little memory"}};
   for (const auto& [needs, why] : cases) {
     const auto chosen = choose_backend(kEntries, {}, needs);
     ASSERT_TRUE(chosen.ok()) << why;
@@ -91,14 +92,14 @@ TEST(ChooseBackend, OneThatCannotBeMadeIsPassedOverAloud) {
   const auto none = choose_backend(std::span(kBroken).first(1), {}, {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message, "its canary is dead");
-  const auto unfit = choose_backend(std::span(kEntries).first(2), {}, {.weights = {DType::kQ4_K}});
+  const auto unfit = choose_backend(std::span(kEntries).first(2), {}, {.weights = {{DType::kQ4_K}}});
   ASSERT_FALSE(unfit.ok());
   EXPECT_EQ(unfit.error().found, "limited has no kernels for weights in Q4_K");
 }
 
 // What the user asked for by name is never a reason to take another backend.
 TEST(ChooseBackend, AWrongInstructionSetIsNotPassedOver) {
-  const BackendNeeds needs{.weights = {DType::kQ4_K}};
+  const BackendNeeds needs{.weights = {{DType::kQ4_K}}};
   const auto named = choose_backend(backend_entries(), {.isa = "abacus"}, needs);
   ASSERT_FALSE(named.ok());
   EXPECT_THAT(named.error().message, HasSubstr("abacus"));
@@ -120,7 +121,7 @@ TEST(ChooseBackend, AWrongInstructionSetIsNotPassedOver) {
 TEST(ChooseBackend, TheCpuCanDoEverything) {
   const auto chosen = choose_backend(std::span(backend_entries()).last(2), {},
                                      {.activations = ActivationFormat::kW4A4,
-                                      .weights = {DType::kNVFP4_E2M1, DType::kQ6_K},
+                                      .weights = {{DType::kNVFP4_E2M1}, {DType::kQ6_K}},
                                       .abilities = {Ability::kScale, Ability::kGeluGate, Ability::kWindow}});
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(chosen->backend->name(), "cpu");

@@ -13,7 +13,7 @@
 namespace nibble::kernels::cuda {
 
 struct CudaBuffer final : Buffer {
-  CudaBuffer(DeviceMemory m, std::size_t n) : memory(std::move(m)), n_floats(n) {}
+  explicit CudaBuffer(std::size_t n) : n_floats(n) {}
   float* data() override { return memory.as<float>(); }
   std::size_t size() const override { return n_floats; }
   DeviceMemory memory;
@@ -36,8 +36,9 @@ struct CudaLinearInput final : LinearInput {
   QuantizedW4A4 w4a4;  // of one input scale at a time
 };
 
-std::unique_ptr<CudaBuffer> make_zeros(std::size_t n_floats, const Stream& stream);
-std::unique_ptr<CudaLinearInput> make_quantized_input(int max_rows, int n_in, ActivationFormat format,
-                                                      const Stream& stream);
+// Memory of so many bytes, cleared.
+Result<DeviceMemory> make_zeros(std::size_t bytes, const std::string& what, const Stream& stream);
+// Memory for up to max_rows rows of input.n_in activations in input.format.
+Status allocate_input(CudaLinearInput& input, int max_rows, const Stream& stream);
 
 }  // namespace nibble::kernels::cuda

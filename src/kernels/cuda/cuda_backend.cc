@@ -37,10 +37,22 @@ Status CudaBackend::use_activations(ActivationFormat format) {
   return ok_status();
 }
 
+void CudaBackend::note(Status made) {
+  if (made_.ok()) made_ = std::move(made);
+}
+
+std::unique_ptr<Buffer> CudaBackend::make_buffer(std::size_t n_floats) {
+  auto buffer = std::make_unique<CudaBuffer>(n_floats);
+  note([&]() -> Status {
+    NIBBLE_ASSIGN(buffer->memory, make_zeros(n_floats * sizeof(float), fmt::format("{} floats", n_floats), stream_));
+    return ok_status();
+  }());
+  return buffer;
+}
+
 std::unique_ptr<Buffer> CudaBackend::make_vector(std::span<const float> values) {
-  auto buffer = std::make_unique<CudaBuffer>(
-      must_allocate(values.size_bytes(), fmt::format("{} floats", values.size())), values.size());
-  loader_.uploader().upload(buffer->data(), std::as_bytes(values));
+  auto buffer = std::make_unique<CudaBuffer>(values.size());
+  note(make_copy(buffer->memory, values, "a vector"));
   return buffer;
 }
 
@@ -52,9 +64,33 @@ std::unique_ptr<RopeTable> CudaBackend::make_rope_table(std::span<const float> c
   table->n_positions = static_cast<int>(cos_sin.size() / rotary_dim);
   table->rotary_dim = rotary_dim;
   table->interleaved = interleaved;
-  table->cos_sin = must_allocate(cos_sin.size_bytes(), "a rope table");
-  loader_.uploader().upload(table->cos_sin.as<void>(), std::as_bytes(cos_sin));
+  note(make_copy(table->cos_sin, cos_sin, "a rope table"));
   return table;
+}
+
+Status CudaBackend::make_copy(DeviceMemory& memory, std::span<const float> values, const char* what) {
+  NIBBLE_ASSIGN(memory, DeviceMemory::allocate(values.size_bytes(), what));
+  return loader_.uploader().upload(memory.as<void>(), std::as_bytes(values));
+}
+
+std::unique_ptr<LinearInput> CudaBackend::make_linear_input(int max_rows, int n_in) {
+  auto input = std::make_unique<CudaLinearInput>();
+  input->n_in = n_in;
+  input->format = activations_;
+  note(allocate_input(*input, max_rows, stream_));
+  return input;
+}
+
+std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape) {
+  auto cache = std::make_unique<CudaKvCache>(shape);
+  note(cache->allocate(stream_));
+  return cache;
+}
+
+// Of those who did not ask made(), every step fails.
+void CudaBackend::begin_step(int n_flags) {
+  if (!made_.ok()) step_.fail(made_.error());
+  step_.begin(n_flags);
 }
 
 const DeviceRow* CudaBackend::stage_rows(std::span<const TokenRow> rows) {
@@ -224,7 +260,7 @@ Status CudaBackend::try_read(const float* source, std::span<float> destination) 
   NIBBLE_TRY(
       check(cudaMemcpyAsync(answers_.data(), source, destination.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
             "cudaMemcpyAsync", fmt::format("{} floats to the host", destination.size())));
-  NIBBLE_TRY(stream_.try_wait());
+  NIBBLE_TRY(stream_.wait());
   std::memcpy(destination.data(), answers_.data(), destination.size_bytes());
   return ok_status();
 }
@@ -264,8 +300,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options
     return error;
   }
   NIBBLE_ASSIGN(const auto route, cuda::parse_route(options.cuda_route));
-  NIBBLE_TRY(cuda::check_tensor_cores(*device, cuda::Stream()));
-  auto backend = std::make_unique<cuda::CudaBackend>(*device, options.cuda_graphs, route);
+  NIBBLE_ASSIGN(cuda::Stream stream, cuda::Stream::create());
+  NIBBLE_TRY(cuda::check_tensor_cores(*device, stream));
+  auto backend = std::make_unique<cuda::CudaBackend>(*device, std::move(stream), options.cuda_graphs, route);
   NIBBLE_TRY(cuda::check_digest(*device, *backend));
   return std::unique_ptr<Backend>(std::move(backend));
 }

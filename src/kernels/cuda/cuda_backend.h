@@ -25,10 +25,11 @@ namespace nibble::kernels::cuda {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Device device, bool use_graphs, std::optional<Nvfp4Route> route)
+  CudaBackend(Device device, Stream stream, bool use_graphs, std::optional<Nvfp4Route> route)
       : device_(std::move(device)),
         route_(route.value_or(Nvfp4Route::kAuto)),
         use_tensor_cores_(route.has_value()),
+        stream_(std::move(stream)),
         loader_(stream_, route.has_value()),
         step_(stream_, use_graphs) {}
 
@@ -39,21 +40,20 @@ class CudaBackend final : public Backend {
   bool takes(DType dtype) const override { return has_kernel_for(dtype); }
   Status admit(const MemoryNeed& need) override;
   Status use_activations(ActivationFormat format) override;
-  std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override { return make_zeros(n_floats, stream_); }
+  std::uint64_t weight_bytes(const WeightShape& weights) const override { return loader_.bytes_of(weights); }
+  std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override;
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override { return loader_.linear(weights); }
   Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
     return loader_.embedding(table);
   }
-  std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override {
-    return make_quantized_input(max_rows, n_in, activations_, stream_);
-  }
-  std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override {
-    return std::make_unique<CudaKvCache>(shape, stream_);
-  }
+  std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;
+  std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override;
+  std::uint64_t kv_cache_bytes(const KvShape& shape) const override { return CudaKvCache::bytes_of(shape); }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
+  Status made() override { return std::exchange(made_, ok_status()); }
 
-  void begin_step(int n_flags) override { step_.begin(n_flags); }
+  void begin_step(int n_flags) override;
   std::span<const std::uint8_t> end_step() override {
     const auto flags = step_.end();
     outgrown_.clear();
@@ -100,6 +100,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  void note(Status made);
+  Status make_copy(DeviceMemory& memory, std::span<const float> values, const char* what);
   const DeviceRow* stage_rows(std::span<const TokenRow> rows);
   RopeArgs rope_args(float* x, int n_heads, int head_dim, std::span<const TokenRow> rows, const RopeTable& table);
   StoreKvArgs kv_args(float* k, const float* v, std::span<const TokenRow> rows, int layer);
@@ -129,6 +131,7 @@ class CudaBackend final : public Backend {
   ActivationFormat activations_ = ActivationFormat::kA11;
   WeightLoader loader_;
   Step step_;
+  Status made_ = ok_status();           // the first failure since made() was asked
   std::vector<DeviceRow> rows_;         // scratch
   std::vector<const KvCache*> caches_;  // scratch
   std::vector<DeviceMemory> outgrown_;  // scratch that a step in the making may still use

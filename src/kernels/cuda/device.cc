@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
 #include "kernels/cuda/kernels.h"
 
 namespace nibble::kernels::cuda {
@@ -92,12 +91,6 @@ Status check(cudaError_t status, const char* call, const std::string& what) {
   return cuda_error(call, what, status);
 }
 
-void must(cudaError_t status, const char* call, const std::string& what) {
-  if (status == cudaSuccess) [[likely]]
-    return;
-  check_failed(__FILE__, __LINE__, call, cuda_error(call, what, status).to_string().c_str());
-}
-
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) cudaFree(data_);
 }
@@ -117,12 +110,6 @@ Result<DeviceMemory> DeviceMemory::allocate(std::size_t bytes, const std::string
   return error;
 }
 
-DeviceMemory must_allocate(std::size_t bytes, const std::string& what) {
-  auto memory = DeviceMemory::allocate(bytes, what);
-  if (!memory.ok()) check_failed(__FILE__, __LINE__, "cudaMalloc", memory.error().to_string().c_str());
-  return std::move(*memory);
-}
-
 Result<PinnedMemory> PinnedMemory::allocate(std::size_t bytes) {
   PinnedMemory memory;
   NIBBLE_TRY(check(cudaMallocHost(&memory.data_, std::max<std::size_t>(bytes, 1)), "cudaMallocHost",
@@ -131,51 +118,54 @@ Result<PinnedMemory> PinnedMemory::allocate(std::size_t bytes) {
   return memory;
 }
 
-PinnedMemory::PinnedMemory(std::size_t bytes) {
-  auto memory = allocate(bytes);
-  if (!memory.ok()) check_failed(__FILE__, __LINE__, "cudaMallocHost", memory.error().to_string().c_str());
-  *this = std::move(*memory);
-}
 PinnedMemory::~PinnedMemory() {
   if (data_ != nullptr) cudaFreeHost(data_);
 }
 
-Stream::Stream() {
-  must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+Result<Stream> Stream::create() {
+  Stream stream;
+  NIBBLE_TRY(check(cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
+                   "a stream"));
+  return stream;
 }
 Stream::~Stream() {
-  cudaStreamDestroy(stream_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
-void Stream::wait() const {
-  must(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-}
-Status Stream::try_wait() const {
+Status Stream::wait() const {
   return check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-Uploader::Uploader(const Stream& stream) : stream_(stream) {
-  for (Piece& piece : pieces_) {
-    must(cudaEventCreateWithFlags(&piece.travelled, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+Uploader::~Uploader() {
+  for (const Piece& piece : pieces_) {
+    if (piece.travelled != nullptr) cudaEventDestroy(piece.travelled);
   }
 }
-Uploader::~Uploader() {
-  for (const Piece& piece : pieces_) cudaEventDestroy(piece.travelled);
+
+Status Uploader::Piece::prepare() {
+  if (memory.size() == 0) {
+    NIBBLE_ASSIGN(memory, PinnedMemory::allocate(kPieceBytes));
+  }
+  if (travelled != nullptr) return ok_status();
+  return check(cudaEventCreateWithFlags(&travelled, cudaEventDisableTiming), "cudaEventCreateWithFlags", "an upload");
 }
 
-void Uploader::upload(void* destination, std::span<const std::byte> source) {
+Status Uploader::upload(void* destination, std::span<const std::byte> source) {
   auto* to = static_cast<std::byte*>(destination);
   while (!source.empty()) {
     const std::span<const std::byte> part = source.first(std::min(source.size(), kPieceBytes));
-    const Piece& piece = pieces_[next_];
+    const std::string what = fmt::format("{} bytes to the device", part.size());
+    Piece& piece = pieces_[next_];
     next_ = (next_ + 1) % kPieces;
-    must(cudaEventSynchronize(piece.travelled), "cudaEventSynchronize");
+    NIBBLE_TRY(piece.prepare());
+    NIBBLE_TRY(check(cudaEventSynchronize(piece.travelled), "cudaEventSynchronize", what));
     std::memcpy(piece.memory.data(), part.data(), part.size());
-    must(cudaMemcpyAsync(to, piece.memory.data(), part.size(), cudaMemcpyHostToDevice, stream_.get()),
-         "cudaMemcpyAsync", fmt::format("{} bytes to the device", part.size()));
-    must(cudaEventRecord(piece.travelled, stream_.get()), "cudaEventRecord");
+    NIBBLE_TRY(check(cudaMemcpyAsync(to, piece.memory.data(), part.size(), cudaMemcpyHostToDevice, stream_.get()),
+                     "cudaMemcpyAsync", what));
+    NIBBLE_TRY(check(cudaEventRecord(piece.travelled, stream_.get()), "cudaEventRecord", what));
     to += part.size();
     source = source.subspan(part.size());
   }
+  return ok_status();
 }
 
 }  // namespace nibble::kernels::cuda

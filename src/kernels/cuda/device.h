@@ -33,9 +33,6 @@ Error cuda_error(const std::string& call, const std::string& what, cudaError_t s
 // The same as a value, ok where nothing failed.
 Status check(cudaError_t status, const char* call, const std::string& what = {});
 
-// Calls that fail only by a fault of ours or of the machine: the program cannot go on.
-void must(cudaError_t status, const char* call, const std::string& what = {});
-
 // Memory of the device. Empty after a move.
 class DeviceMemory {
  public:
@@ -63,14 +60,10 @@ class DeviceMemory {
   std::size_t size_ = 0;
 };
 
-// Memory that was admitted before: a failure is not outside data.
-DeviceMemory must_allocate(std::size_t bytes, const std::string& what);
-
 // Host memory that the device reads and writes on its own.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  explicit PinnedMemory(std::size_t bytes);  // at load: must succeed
   PinnedMemory(PinnedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {
@@ -90,34 +83,38 @@ class PinnedMemory {
 
 class Stream {
  public:
-  Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  static Result<Stream> create();
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
   ~Stream();
   cudaStream_t get() const { return stream_; }
-  void wait() const;  // at load: must succeed
-  Status try_wait() const;
+  Status wait() const;
 
  private:
+  Stream() = default;
   cudaStream_t stream_ = nullptr;
 };
 
 // From pageable memory, such as a mapped file, through pinned pieces: one is filled while another travels.
 class Uploader {
  public:
-  explicit Uploader(const Stream& stream);
+  explicit Uploader(const Stream& stream) : stream_(stream) {}
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
   ~Uploader();
   // The source may go when this returns; the copy is complete when the stream gets there.
-  void upload(void* destination, std::span<const std::byte> source);
+  Status upload(void* destination, std::span<const std::byte> source);
 
  private:
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
   static constexpr int kPieces = 3;
   struct Piece {
-    PinnedMemory memory{kPieceBytes};
+    PinnedMemory memory;
     cudaEvent_t travelled = nullptr;
+    Status prepare();  // when it is used first
   };
   const Stream& stream_;
   Piece pieces_[kPieces];

@@ -3,28 +3,44 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "kernels/cuda/buffers.h"
 
 namespace nibble::kernels::cuda {
 namespace {
 
-DeviceMemory zeros(std::size_t bytes, const KvShape& shape, const Stream& stream) {
-  DeviceMemory memory = must_allocate(bytes, fmt::format("a cache of {} positions", shape.capacity));
-  must(cudaMemsetAsync(memory.as<void>(), 0, bytes, stream.get()), "cudaMemsetAsync");
-  return memory;
+int whole_splits(int n_positions) {
+  return (n_positions + kSplit - 1) / kSplit * kSplit;
+}
+
+struct Bytes {
+  std::size_t keys, values, scales;
+};
+Bytes bytes_for(const KvShape& shape) {
+  const std::size_t rows = std::size_t{1} * shape.n_layers * shape.n_kv_heads * whole_splits(shape.capacity);
+  return {rows * padded_head(shape.head_dim) * sizeof(__half), rows * shape.head_dim, 2 * rows * sizeof(float)};
 }
 
 }  // namespace
 
-CudaKvCache::CudaKvCache(const KvShape& kv_shape, const Stream& stream) {
+CudaKvCache::CudaKvCache(const KvShape& kv_shape) : capacity_(whole_splits(kv_shape.capacity)) {
   NIBBLE_CHECK(kv_shape.n_layers > 0 && kv_shape.n_kv_heads > 0 && kv_shape.capacity > 0, "a cache has an extent");
   NIBBLE_CHECK(kv_shape.head_dim > 0 && kv_shape.head_dim % 8 == 0 && kv_shape.head_dim <= kMaxHeadDim,
                "heads of the cuda backend have 8, 16, 24, ... 256 dimensions");
   shape = kv_shape;
-  capacity_ = (shape.capacity + kSplit - 1) / kSplit * kSplit;
-  const std::size_t rows = static_cast<std::size_t>(shape.n_layers) * shape.n_kv_heads * capacity_;
-  keys_ = zeros(rows * padded_head(shape.head_dim) * sizeof(__half), shape, stream);
-  values_ = zeros(rows * shape.head_dim, shape, stream);
-  scales_ = zeros(2 * rows * sizeof(float), shape, stream);
+}
+
+Status CudaKvCache::allocate(const Stream& stream) {
+  const Bytes bytes = bytes_for(shape);
+  const std::string what = fmt::format("a cache of {} positions", shape.capacity);
+  NIBBLE_ASSIGN(keys_, make_zeros(bytes.keys, what, stream));
+  NIBBLE_ASSIGN(values_, make_zeros(bytes.values, what, stream));
+  NIBBLE_ASSIGN(scales_, make_zeros(bytes.scales, what, stream));
+  return ok_status();
+}
+
+std::uint64_t CudaKvCache::bytes_of(const KvShape& shape) {
+  const Bytes bytes = bytes_for(shape);
+  return bytes.keys + bytes.values + bytes.scales;
 }
 
 DeviceRow CudaKvCache::device_row() const {

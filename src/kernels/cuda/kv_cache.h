@@ -9,13 +9,15 @@ namespace nibble::kernels::cuda {
 
 class CudaKvCache final : public KvCache {
  public:
-  CudaKvCache(const KvShape& kv_shape, const Stream& stream);
+  explicit CudaKvCache(const KvShape& kv_shape);
+  Status allocate(const Stream& stream);
+  static std::uint64_t bytes_of(const KvShape& shape);  // that allocate takes
 
   std::size_t bytes() const override { return keys_.size() + values_.size() + scales_.size(); }
   DeviceRow device_row() const;  // at position 0
 
  private:
-  int capacity_ = 0;  // whole splits
+  int capacity_;  // whole splits
   DeviceMemory keys_, values_, scales_;
 };
 

@@ -6,6 +6,7 @@ namespace nibble::kernels::cuda {
 namespace {
 
 constexpr int kPerBlock = 64;
+constexpr int kPerSmallBlock = 32, kPerSuperBlock = 256;  // elements that share d and m
 
 bool is_finite(std::uint16_t f16) {
   return (f16 & 0x7C00) != 0x7C00;
@@ -46,6 +47,16 @@ void append(const QuantFormat& format, const QuantBlock& block, std::uint64_t in
 
 bool has_narrow_codes(const QuantFormat& format) {
   return format.code_bits <= 4;
+}
+
+PackedQuantBytes packed_quant_bytes(const QuantFormat& format, std::uint64_t n) {
+  const std::uint64_t units = n / (format.is_super ? kPerSuperBlock : kPerSmallBlock) * sizeof(std::uint16_t);
+  const std::uint64_t groups = n / kQuantGroup;
+  return {.codes = has_narrow_codes(format) ? n / 2 : n,
+          .d = units,
+          .m = format.has_minimum ? units : 0,
+          .scales = format.is_super ? groups : 0,
+          .minimums = format.is_super && format.has_minimum ? groups : 0};
 }
 
 std::optional<Error> pack_quant_rows(const QuantFormat& format, const TensorView& view, std::uint64_t first,

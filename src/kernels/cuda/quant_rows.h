@@ -25,6 +25,12 @@ struct PackedQuantRows {
 // code - offset.
 bool has_narrow_codes(const QuantFormat& format);
 
+// The same of all n elements of a matrix, in bytes; 0: the type has no such thing.
+struct PackedQuantBytes {
+  std::uint64_t codes, d, m, scales, minimums;
+};
+PackedQuantBytes packed_quant_bytes(const QuantFormat& format, std::uint64_t n);
+
 // Rows [first, first + n). Replaces what was in `out`. The error of a scale that is not finite, if there is one.
 std::optional<Error> pack_quant_rows(const QuantFormat& format, const TensorView& view, std::uint64_t first,
                                      std::uint64_t n, PackedQuantRows& out);

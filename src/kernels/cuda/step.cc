@@ -137,7 +137,7 @@ Status Step::run_or_replay() {
     ++n_replayed_;
     recorded_.splice(recorded_.begin(), recorded_, known);
   }
-  NIBBLE_TRY(stream_.try_wait());
+  NIBBLE_TRY(stream_.wait());
   if (recorded_.size() > kMaxRecorded) {
     if (recorded_.back().graph != nullptr) cudaGraphExecDestroy(recorded_.back().graph);
     recorded_.pop_back();

@@ -1,5 +1,7 @@
 #include "kernels/cuda/weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <climits>
 #include <utility>
@@ -13,7 +15,10 @@ namespace {
 
 namespace nc1 = format::nc1;
 
-constexpr int kRowAlign = 16;  // elements that a lane of linear_rows.cu loads at once
+constexpr std::uint64_t kRowAlign = 16;  // elements that a lane of linear_rows.cu loads at once
+std::uint64_t row_stride(std::uint64_t n_in) {
+  return (n_in + kRowAlign - 1) / kRowAlign * kRowAlign;
+}
 
 Status check_extent(std::string_view name, std::uint64_t rows, std::uint64_t cols) {
   constexpr std::uint64_t kMaxExtent = INT_MAX / 2;
@@ -54,13 +59,13 @@ bool row_format(DType dtype, RowFormat& format) {
 }
 
 Result<DeviceMemory> memory_for(std::string_view tensor, std::size_t bytes) {
-  auto memory = DeviceMemory::allocate(bytes, "weights of " + std::string(tensor));
-  if (!memory.ok()) {
-    Error error = std::move(memory).error();
-    error.tensor = std::string(tensor);
-    return error;
-  }
-  return memory;
+  return DeviceMemory::allocate(bytes, "weights of " + std::string(tensor));
+}
+
+// What failed while this tensor was loaded.
+Error about(std::string_view tensor, Error error) {
+  if (error.tensor.empty()) error.tensor = std::string(tensor);
+  return error;
 }
 
 // A word on the device that a check of values raises.
@@ -69,14 +74,14 @@ class BadFlag {
   explicit BadFlag(const Stream& stream) : stream_(stream) {}
   Status prepare() {
     NIBBLE_ASSIGN(memory_, DeviceMemory::allocate(sizeof(int), "a flag"));
-    must(cudaMemsetAsync(get(), 0, sizeof(int), stream_.get()), "cudaMemsetAsync");
-    return ok_status();
+    return check(cudaMemsetAsync(get(), 0, sizeof(int), stream_.get()), "cudaMemsetAsync", "a flag");
   }
   int* get() const { return memory_.as<int>(); }
-  bool read() const {
+  Result<bool> read() const {  // waits for the stream
     int value = 0;
-    must(cudaMemcpyAsync(&value, get(), sizeof value, cudaMemcpyDeviceToHost, stream_.get()), "cudaMemcpyAsync");
-    stream_.wait();
+    NIBBLE_TRY(check(cudaMemcpyAsync(&value, get(), sizeof value, cudaMemcpyDeviceToHost, stream_.get()),
+                     "cudaMemcpyAsync", "a flag"));
+    NIBBLE_TRY(stream_.wait());
     return value != 0;
   }
 
@@ -90,6 +95,33 @@ class BadFlag {
 bool has_kernel_for(DType dtype) {
   RowFormat format = RowFormat::kF32;
   return dtype == DType::kNVFP4_E2M1 || row_format(dtype, format);
+}
+
+std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
+  const std::uint64_t n = weights.rows * weights.cols;
+  if (weights.dtype == DType::kNVFP4_E2M1) {
+    return packs() ? nvfp4_packed_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols))
+                   : n / 2 + n / kNvfp4Group;
+  }
+  RowFormat format = RowFormat::kF32;
+  if (!row_format(weights.dtype, format)) return weights.bytes;
+  switch (format) {
+    case RowFormat::kF32:
+      return weights.rows * row_stride(weights.cols) * 4;
+    case RowFormat::kF16:
+    case RowFormat::kBF16:
+      return weights.rows * (row_stride(weights.cols) * 2 + (weights.cols + kBlockColumns - 1) / kBlockColumns);
+    case RowFormat::kQ8:
+      return n + n / 32 * sizeof(std::uint16_t);
+    case RowFormat::kQuant:
+      break;
+  }
+  const PackedQuantBytes bytes = packed_quant_bytes(*find_quant_format(weights.dtype), n);
+  return bytes.codes + bytes.d + bytes.m + bytes.scales + bytes.minimums;
+}
+
+bool WeightLoader::packs() const {
+  return use_tensor_cores_ && (activations_ == ActivationFormat::kA11 || activations_ == ActivationFormat::kNative);
 }
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
@@ -106,8 +138,8 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
   to.activations = activations_;
   NIBBLE_ASSIGN(to.codes, memory_for(view.name, view.codes.size()));
   NIBBLE_ASSIGN(to.scales, memory_for(view.name, view.scales.size()));
-  uploader_.upload(to.codes.as<void>(), std::as_bytes(view.codes));
-  uploader_.upload(to.scales.as<void>(), std::as_bytes(view.scales));
+  NIBBLE_TRY(uploader_.upload(to.codes.as<void>(), std::as_bytes(view.codes)));
+  NIBBLE_TRY(uploader_.upload(to.scales.as<void>(), std::as_bytes(view.scales)));
   to.rows = {.n_out = static_cast<int>(view.rows),
              .n_in = static_cast<int>(view.cols),
              .codes = to.codes.as<std::uint8_t>(),
@@ -115,13 +147,13 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
              .g = view.tensor_scale * 0x1p-10F,
              .tensor_scale = view.tensor_scale,
              .input_scale_inv = view.input_scale_inv.value_or(0.0F)};
-  if (for_tensor_cores && use_tensor_cores_) NIBBLE_TRY(pack(view, to));
+  if (packs()) NIBBLE_TRY(pack(view, to));
   return to;
 }
 
 // What the file has goes once the tensor cores' layout is made of it.
 Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
-  const std::string name(view.name);
+  const std::string shape = fmt::format("{} x {}", to.rows.n_out, to.rows.n_in);
   NIBBLE_ASSIGN(to.packed, memory_for(view.name, nvfp4_packed_bytes(to.rows.n_out, to.rows.n_in)));
   const Nvfp4PackArgs args{.codes = to.rows.codes,
                            .scales = to.rows.scales,
@@ -129,8 +161,8 @@ Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
                            .n_in = to.rows.n_in,
                            .tensor_scale = view.tensor_scale,
                            .packed = to.packed.as<std::uint8_t>()};
-  must(pack_nvfp4(args, stream_.get()), "pack_nvfp4", name);
-  must(finish_packing(args, &to.weights, stream_.get()), "finish_packing", name);
+  NIBBLE_TRY(check(pack_nvfp4(args, stream_.get()), "pack_nvfp4", shape));
+  NIBBLE_TRY(check(finish_packing(args, &to.weights, stream_.get()), "finish_packing", shape));
   to.codes = {};
   to.scales = {};
   to.rows = {};
@@ -143,15 +175,14 @@ Status WeightLoader::load_values(const TensorView& view, DeviceRows& to) {
   const std::size_t rows = view.rows(), row_bytes = view.row_bytes(), pitch = to.rows.stride * element;
   NIBBLE_ASSIGN(to.values, memory_for(view.name, rows * pitch));
   if (pitch == row_bytes) {
-    uploader_.upload(to.values.as<void>(), view.bytes);
-    return ok_status();
+    return uploader_.upload(to.values.as<void>(), view.bytes);
   }
-  must(cudaMemsetAsync(to.values.as<void>(), 0, rows * pitch, stream_.get()), "cudaMemsetAsync");
-  must(cudaMemcpy2DAsync(to.values.as<void>(), pitch, view.bytes.data(), row_bytes, row_bytes, rows,
-                         cudaMemcpyHostToDevice, stream_.get()),
-       "cudaMemcpy2DAsync", std::string(view.name));
-  stream_.wait();  // the source may go
-  return ok_status();
+  const std::string what = fmt::format("{} bytes of rows", rows * pitch);
+  NIBBLE_TRY(check(cudaMemsetAsync(to.values.as<void>(), 0, rows * pitch, stream_.get()), "cudaMemsetAsync", what));
+  NIBBLE_TRY(check(cudaMemcpy2DAsync(to.values.as<void>(), pitch, view.bytes.data(), row_bytes, row_bytes, rows,
+                                     cudaMemcpyHostToDevice, stream_.get()),
+                   "cudaMemcpy2DAsync", what));
+  return stream_.wait();  // the source may go
 }
 
 Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
@@ -161,13 +192,14 @@ Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
   NIBBLE_ASSIGN(to.scales, memory_for(view.name, 2 * n_blocks));
   BadFlag bad(stream_);
   NIBBLE_TRY(bad.prepare());
-  uploader_.upload(blocks.as<void>(), view.bytes);
-  must(launch(SplitQ8Args{blocks.as<std::uint8_t>(), to.values.as<std::int8_t>(), to.scales.as<std::uint16_t>(),
-                          static_cast<std::int64_t>(n_blocks), bad.get()},
-              stream_.get()),
-       "split_q8", std::string(view.name));
+  NIBBLE_TRY(uploader_.upload(blocks.as<void>(), view.bytes));
+  NIBBLE_TRY(check(launch(SplitQ8Args{blocks.as<std::uint8_t>(), to.values.as<std::int8_t>(),
+                                      to.scales.as<std::uint16_t>(), static_cast<std::int64_t>(n_blocks), bad.get()},
+                          stream_.get()),
+                   "split_q8", fmt::format("{} blocks", n_blocks)));
   to.rows.scales = to.scales.as<std::uint16_t>();
-  if (bad.read()) to.not_finite = nonfinite_weights(view);  // also waits before `blocks` goes
+  NIBBLE_ASSIGN(const bool is_bad, bad.read());  // also waits before `blocks` goes
+  if (is_bad) to.not_finite = nonfinite_weights(view);
   return ok_status();
 }
 
@@ -175,19 +207,19 @@ Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
 Status WeightLoader::load_quant(const TensorView& view, DeviceRows& to) {
   constexpr std::uint64_t kElementsAtOnce = std::uint64_t{4} << 20;
   const QuantFormat& format = *find_quant_format(view.dtype);
-  const std::uint64_t n_rows = view.rows(), n_in = view.cols(), n = n_rows * n_in;
-  const std::uint64_t n_units = n / (format.is_super ? kSuperBlockColumns : 32), n_groups = n / kQuantGroup;
+  const std::uint64_t n_rows = view.rows(), n_in = view.cols();
   const bool is_narrow = has_narrow_codes(format);
-  NIBBLE_ASSIGN(to.values, memory_for(view.name, is_narrow ? n / 2 : n));
-  NIBBLE_ASSIGN(to.units, memory_for(view.name, n_units * sizeof(std::uint16_t)));
-  if (format.has_minimum) {
-    NIBBLE_ASSIGN(to.m, memory_for(view.name, n_units * sizeof(std::uint16_t)));
+  const PackedQuantBytes sizes = packed_quant_bytes(format, n_rows * n_in);
+  NIBBLE_ASSIGN(to.values, memory_for(view.name, sizes.codes));
+  NIBBLE_ASSIGN(to.units, memory_for(view.name, sizes.d));
+  if (sizes.m != 0) {
+    NIBBLE_ASSIGN(to.m, memory_for(view.name, sizes.m));
   }
-  if (format.is_super) {
-    NIBBLE_ASSIGN(to.scales, memory_for(view.name, n_groups));
+  if (sizes.scales != 0) {
+    NIBBLE_ASSIGN(to.scales, memory_for(view.name, sizes.scales));
   }
-  if (format.is_super && format.has_minimum) {
-    NIBBLE_ASSIGN(to.minimums, memory_for(view.name, n_groups));
+  if (sizes.minimums != 0) {
+    NIBBLE_ASSIGN(to.minimums, memory_for(view.name, sizes.minimums));
   }
   const std::uint64_t rows_at_once = std::max<std::uint64_t>(1, kElementsAtOnce / n_in);
   PackedQuantRows packed;
@@ -197,13 +229,13 @@ Status WeightLoader::load_quant(const TensorView& view, DeviceRows& to) {
     if (bad && !to.not_finite) to.not_finite = std::move(bad);
     const auto send = [&](const DeviceMemory& memory, const auto& values) {
       const auto bytes = std::as_bytes(std::span(values));
-      uploader_.upload(memory.as<std::byte>() + first * (bytes.size() / rows), bytes);
+      return uploader_.upload(memory.as<std::byte>() + first * (bytes.size() / rows), bytes);
     };
-    send(to.values, packed.codes);
-    send(to.units, packed.d);
-    send(to.m, packed.m);
-    send(to.scales, packed.scales);
-    send(to.minimums, packed.minimums);
+    NIBBLE_TRY(send(to.values, packed.codes));
+    NIBBLE_TRY(send(to.units, packed.d));
+    NIBBLE_TRY(send(to.m, packed.m));
+    NIBBLE_TRY(send(to.scales, packed.scales));
+    NIBBLE_TRY(send(to.minimums, packed.minimums));
   }
   to.rows.values = to.values.as<void>();
   to.rows.quant = {.is_narrow = is_narrow,
@@ -222,17 +254,26 @@ Status WeightLoader::check_values(const TensorView& view, DeviceRows& to) {
   NIBBLE_TRY(bad.prepare());
   if (to.rows.format == RowFormat::kF32) {
     const auto n = static_cast<std::int64_t>(view.rows()) * to.rows.stride;
-    must(launch(CheckFiniteArgs{to.values.as<float>(), n, bad.get()}, stream_.get()), "check_finite");
+    NIBBLE_TRY(check(launch(CheckFiniteArgs{to.values.as<float>(), n, bad.get()}, stream_.get()), "check_finite",
+                     fmt::format("{} values", n)));
   } else {
     NIBBLE_ASSIGN(to.units, memory_for(view.name, view.rows() * (padded_columns(to.rows.n_in) / kBlockColumns)));
-    must(launch(RowUnitsArgs{to.rows, to.units.as<std::uint8_t>(), bad.get()}, stream_.get()), "row_units");
+    NIBBLE_TRY(check(launch(RowUnitsArgs{to.rows, to.units.as<std::uint8_t>(), bad.get()}, stream_.get()), "row_units",
+                     fmt::format("{} x {}", to.rows.n_out, to.rows.n_in)));
     to.rows.units = to.units.as<std::uint8_t>();
   }
-  if (bad.read()) to.not_finite = nonfinite_weights(view);
+  NIBBLE_ASSIGN(const bool is_bad, bad.read());
+  if (is_bad) to.not_finite = nonfinite_weights(view);
   return ok_status();
 }
 
 Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const TensorView& view) {
+  auto loaded = try_rows(view);
+  if (!loaded.ok()) return about(view.name, std::move(loaded).error());
+  return loaded;
+}
+
+Result<std::shared_ptr<const DeviceRows>> WeightLoader::try_rows(const TensorView& view) {
   auto to = std::make_shared<DeviceRows>();
   if (!row_format(view.dtype, to->rows.format)) return no_kernel(view);
   NIBBLE_TRY(check_extent(view.name, view.rows(), view.cols()));
@@ -244,7 +285,7 @@ Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const TensorView& v
   if (known && is_same(known->rows)) return known;
   to->rows.n_out = static_cast<int>(view.rows());
   to->rows.n_in = static_cast<int>(view.cols());
-  to->rows.stride = (to->rows.n_in + kRowAlign - 1) / kRowAlign * kRowAlign;
+  to->rows.stride = static_cast<int>(row_stride(view.cols()));
   if (to->rows.format == RowFormat::kQ8) {
     NIBBLE_TRY(load_q8(view, *to));
     to->rows.values = to->values.as<void>();
@@ -263,7 +304,9 @@ Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source)
   auto linear = std::make_unique<CudaLinear>();
   if (const auto* view = std::get_if<Nvfp4View>(&source)) {
     NIBBLE_TRY(check_extent(view->name, view->rows, view->cols));
-    NIBBLE_ASSIGN(linear->form, nvfp4(*view));
+    auto made = nvfp4(*view);
+    if (!made.ok()) return about(view->name, std::move(made).error());
+    linear->form = std::move(*made);
     linear->n_out = static_cast<int>(view->rows);
     linear->n_in = static_cast<int>(view->cols);
     return std::unique_ptr<Linear>(std::move(linear));
