@@ -32,13 +32,16 @@ constexpr int kUnitBias = 3;
 constexpr int kWideMark = 0xFF;
 constexpr int kQuadOrder[4] = {0, 2, 1, 3};
 
-// A block of one token as two planes of 8 bits, q = 8 * high + low, each four elements in kQuadOrder.
+// A block of one token as two planes of 8 bits, q = 8 * high + low, each four elements in kQuadOrder. Both have the
+// sign of q, so that none is -128.
+constexpr int kPlaneMax = 127;
 struct PlaneBlock {
   std::int8_t high[64];
-  std::int8_t low[64];         // 0..7
+  std::int8_t low[64];         // -7..7
   std::int32_t high_start[4];  // where the sum of a group starts: what an instruction set makes of the plane to
   std::int32_t low_start[4];   // cancel the offset of its unsigned weights
-  std::int32_t padding[8];     // whole cache lines
+  std::int32_t high_words[4];  // sums of bytes 0, 1 and of bytes 2, 3 of a group's quads as two int16, for those that
+  std::int32_t low_words[4];   // want them (quant_words.inl)
 };
 
 // Sums of a block's integers over its four groups of 16 and two halves of 32, which an int16 holds, and padding.

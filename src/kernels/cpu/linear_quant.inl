@@ -9,24 +9,6 @@
 namespace nibble::kernels::cpu {
 namespace {
 
-// A line of a record as kLanes words. The arithmetic of the compiler's vectors is the same on every instruction set.
-typedef std::uint32_t WordV __attribute__((vector_size(4 * kLanes)));
-typedef std::int32_t IntV __attribute__((vector_size(4 * kLanes)));
-typedef std::int16_t ShortV __attribute__((vector_size(4 * kLanes)));
-
-template <class To, class From>
-inline To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  __builtin_memcpy(&to, &from, sizeof to);
-  return to;
-}
-inline WordV load_line(const std::uint8_t* p) {
-  WordV line;
-  __builtin_memcpy(&line, p, sizeof line);
-  return line;
-}
-
 void sum_groups(const std::int16_t* q, int n_blocks, std::size_t stride, std::int16_t* sums) {
   for (int block = 0; block < n_blocks; ++block) {
     for (int g = 0; g < 4; ++g) {
@@ -39,48 +21,6 @@ void sum_groups(const std::int16_t* q, int n_blocks, std::size_t stride, std::in
     q += stride;
     sums += stride / 64 * kSumsPerBlock;
   }
-}
-
-// --- records ---
-
-// Quads t and t + 8 of kLanes rows, a code in each byte.
-struct TwoQuads {
-  WordV first, second;
-};
-template <QuantLayout kLayout>
-inline TwoQuads load_quads(const std::uint8_t* record, int t) {
-  constexpr int kLow = kLayout.low_bits(), kHigh = kLayout.high_bits();
-  constexpr std::uint32_t kLowMask = 0x01010101U * ((1U << kLow) - 1);
-  const WordV line = load_line(record + (kLow == 4 ? t : t / 2) * kLineBytes);
-  const int at = kLow == 4 ? 0 : t % 2 * 4;
-  TwoQuads out{line >> at & kLowMask, line >> (at + kLow) & kLowMask};
-  if constexpr (kHigh != 0) {
-    constexpr std::uint32_t kHighMask = 0x01010101U * (((1U << kHigh) - 1) << kLow);
-    const WordV high = load_line(record + kLayout.high_at() + (kHigh == 2 ? t / 2 : t / 4) * kLineBytes);
-    const int from = kHigh == 2 ? t % 2 * 4 : t % 4 * 2;  // where its bits are, which belong at kLow
-    const WordV first = from <= kLow ? high << (kLow - from) : high >> (from - kLow);
-    const int second_from = from + kHigh;
-    const WordV second = second_from <= kLow ? high << (kLow - second_from) : high >> (second_from - kLow);
-    out.first |= first & kHighMask;
-    out.second |= second & kHighMask;
-  }
-  return out;
-}
-
-// The integers of a super-block's groups: pairs of groups 0, 1 and 2, 3 as int16.
-template <QuantLayout kLayout>
-inline ShortV scale_pair(const std::uint8_t* record, int pair) {
-  const WordV line = load_line(record + kLayout.scales_at());
-  if constexpr (kLayout.group == 32) return bits_as<ShortV>(line & 0x00FF00FFU);
-  if constexpr (kLayout.has_minimum) return bits_as<ShortV>((pair == 0 ? line : line >> 8) & 0x000F000FU);
-  const ShortV bytes = bits_as<ShortV>(line);  // two signed bytes each
-  return (pair == 0 ? bytes << 8 : bytes) >> 8;
-}
-inline IntV low_of_pair(ShortV pair) {
-  return bits_as<IntV>(bits_as<WordV>(pair) << 16) >> 16;
-}
-inline IntV high_of_pair(ShortV pair) {
-  return bits_as<IntV>(pair) >> 16;
 }
 
 // --- what a block is worth ---
@@ -175,54 +115,6 @@ class QuantRows : public FormatOfBlocks {
 
 // --- few tokens ---
 
-// The sums of kLanes rows and kTokens tokens over a block. Codes are decoded once.
-template <QuantLayout kLayout, int kTokens>
-inline void plane_sums(const RecordPart& part, const PlaneBlock* in, const std::int16_t* sums, I32V (*out)[2]) {
-  constexpr int kGroups = 64 / kLayout.group;
-  const std::uint8_t* record = part.line(0);
-  I32V high[kTokens][kGroups], low[kTokens][kGroups];
-#pragma GCC unroll 4
-  for (int token = 0; token < kTokens; ++token) {
-#pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) {
-      high[token][g] = i32_zero();
-      // What the offset of the codes adds is taken away at the start.
-      low[token][g] = i32_set1(-kLayout.offset * sums[token * kSumsPerBlock + (kGroups == 4 ? g : 4 + g)]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int t = 0; t < 8; ++t) {
-    const TwoQuads w = load_quads<kLayout>(record, t);
-    const I32V first = bits_as<I32V>(w.first), second = bits_as<I32V>(w.second);
-    const int g = 4 * t / kLayout.group, g2 = g + kGroups / 2;
-#pragma GCC unroll 4
-    for (int token = 0; token < kTokens; ++token) {
-      high[token][g] = quad_dot(high[token][g], first, in[token].high, t);
-      low[token][g] = quad_dot(low[token][g], first, in[token].low, t);
-      high[token][g2] = quad_dot(high[token][g2], second, in[token].high + 32, t);
-      low[token][g2] = quad_dot(low[token][g2], second, in[token].low + 32, t);
-    }
-  }
-#pragma GCC unroll 4
-  for (int token = 0; token < kTokens; ++token) {
-    IntV sum[kGroups];
-#pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) sum[g] = bits_as<IntV>(i32_times_8(high[token][g]) + low[token][g]);
-    if constexpr (!kLayout.is_super) {
-      out[token][0] = bits_as<I32V>(sum[0]);
-      out[token][1] = bits_as<I32V>(sum[1]);
-    } else {
-      IntV total = {};
-#pragma GCC unroll 2
-      for (int pair = 0; pair < kGroups / 2; ++pair) {
-        const ShortV scales = scale_pair<kLayout>(record, pair);
-        total += low_of_pair(scales) * sum[2 * pair] + high_of_pair(scales) * sum[2 * pair + 1];
-      }
-      out[token][0] = bits_as<I32V>(total);
-    }
-  }
-}
-
 template <QuantLayout kLayout>
 class QuantRecords : public QuantRows<kind_of(kLayout)> {
  public:
@@ -234,19 +126,19 @@ class QuantRecords : public QuantRows<kind_of(kLayout)> {
   template <int kTokens, int kStream>
   void sums(const RecordPart* parts, const Activations& in, BlockSums (*out)[kPartsAtOnce]) const {
     keep_apart<kStream>();
-    const std::size_t at = static_cast<std::size_t>(parts[0].block) * kTokens;
-#pragma GCC unroll 4
-    for (int p = 0; p < kPartsAtOnce; ++p) {
-      if (parts[p].row == 0) {
+    if (parts[0].row == 0) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kRecord; i += kLineBytes) __builtin_prefetch(parts[p].record + 8 * kRecord + i);
-      }
-      I32V found[kTokens][2];
-      plane_sums<kLayout, kTokens>(parts[p], in.planes + at, in.sums + at * kSumsPerBlock, found);
+      for (int i = 0; i < kRecord; i += kLineBytes) __builtin_prefetch(parts[0].record + kPrefetchBytes + i);
+    }
+    const std::size_t at = static_cast<std::size_t>(parts[0].block) * kTokens;
+    I32V found[kTokens][kPartsAtOnce][2];
+    record_sums<kLayout, kTokens>(parts[0].line(0), in.planes + at, in.sums + at * kSumsPerBlock, found);
 #pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) {
-        out[t][p].first = found[t][0];
-        if constexpr (!kLayout.is_super) out[t][p].second = found[t][1];
+    for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        out[t][p].first = found[t][p][0];
+        if constexpr (!kLayout.is_super) out[t][p].second = found[t][p][1];
       }
     }
   }

@@ -38,17 +38,29 @@ inline void quantize(const float* x, int n, const Quantization& by, Integer* q) 
   for (int i = 0; i < n; ++i) q[i] = static_cast<Integer>(format::rne(x[i], by.inverse));
 }
 
+inline std::int32_t plane_words(const std::int8_t* plane) {
+  std::int16_t words[2] = {};
+  for (int i = 0; i < 16; ++i) words[i % 4 / 2] += plane[i];
+  std::int32_t both = 0;
+  __builtin_memcpy(&both, words, sizeof both);
+  return both;
+}
+
 inline void split_planes(const std::int16_t* q, PlaneBlock& planes) {
   for (int i = 0; i < 64; i += 4) {
     for (int j = 0; j < 4; ++j) {
       const std::int16_t value = q[i + kQuadOrder[j]];
-      planes.high[i + j] = static_cast<std::int8_t>(value >> 3);
-      planes.low[i + j] = static_cast<std::int8_t>(value & 7);
+      planes.high[i + j] = static_cast<std::int8_t>(value / 8);
+      planes.low[i + j] = static_cast<std::int8_t>(value % 8);
     }
   }
   for (int g = 0; g < kGroupsPerBlock; ++g) {
     planes.high_start[g] = plane_start(planes.high + 16 * g);
     planes.low_start[g] = plane_start(planes.low + 16 * g);
+    if constexpr (kWantsPlaneWords) {
+      planes.high_words[g] = plane_words(planes.high + 16 * g);
+      planes.low_words[g] = plane_words(planes.low + 16 * g);
+    }
   }
 }
 

@@ -193,13 +193,27 @@ inline PlaneSum plane_sum(std::int32_t start) {
 inline PlaneSum plane_dot(PlaneSum sum, Quads w, const std::int8_t* q, int quad) {
   std::int32_t four;
   __builtin_memcpy(&four, q + 4 * quad, sizeof four);
-  return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four)))};
+  __m256i words = _mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, _mm256_set1_epi32(four)));
+  __asm__("" : "+x"(words));  // as add_now
+  return {words};
 }
 
 // The scale of each group, twice in a row's lane.
 struct GroupScales {
   __m256i group[kGroupsPerBlock];
 };
+// Of groups 0, 1 and of groups 2, 3 as pairs of words.
+inline GroupScales twice(I32V first, I32V second) {
+  const __m256i low_twice =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+  const __m256i high_twice = _mm256_add_epi8(low_twice, _mm256_set1_epi8(2));
+  return {{_mm256_shuffle_epi8(first.v, low_twice), _mm256_shuffle_epi8(first.v, high_twice),
+           _mm256_shuffle_epi8(second.v, low_twice), _mm256_shuffle_epi8(second.v, high_twice)}};
+}
+inline GroupScales ones_as_scales() {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {{ones, ones, ones, ones}};
+}
 inline GroupScales group_scales(const std::uint8_t* p) {
   const __m256i powers = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, static_cast<char>(128),  //
                                                                    0, 0, 0, 0, 0, 0, 0, 0));
@@ -209,11 +223,7 @@ inline GroupScales group_scales(const std::uint8_t* p) {
   const __m256i low_bytes = _mm256_set1_epi16(0xFF);
   const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(power, low_bytes), mantissa);      // groups 0, 1
   const __m256i second = _mm256_maddubs_epi16(_mm256_andnot_si256(low_bytes, power), mantissa);  // groups 2, 3
-  const __m256i low_twice =
-      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
-  const __m256i high_twice = _mm256_add_epi8(low_twice, _mm256_set1_epi8(2));
-  return {{_mm256_shuffle_epi8(first, low_twice), _mm256_shuffle_epi8(first, high_twice),
-           _mm256_shuffle_epi8(second, low_twice), _mm256_shuffle_epi8(second, high_twice)}};
+  return twice({first}, {second});
 }
 // Sums of groups times their scales.
 struct ScaledSum {
@@ -257,3 +267,8 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 // after the panels
 #include "kernels/cpu/folded_panels.inl"
 #include "kernels/cpu/pair_sums.inl"
+#if defined(__AVXVNNI__)
+#include "kernels/cpu/quant_bytes.inl"
+#else
+#include "kernels/cpu/quant_words.inl"
+#endif

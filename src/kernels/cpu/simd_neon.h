@@ -346,3 +346,4 @@ inline int8x16_t load_bytes(const std::uint8_t* p) {
 #else
 #include "kernels/cpu/folded_panels.inl"
 #endif
+#include "kernels/cpu/quant_bytes.inl"

@@ -265,3 +265,4 @@ inline void fold_record(const std::uint8_t* record, std::int16_t* panel) {
 
 #include "kernels/cpu/folded_panels.inl"
 #include "kernels/cpu/pair_sums.inl"
+#include "kernels/cpu/quant_bytes.inl"
