@@ -284,7 +284,7 @@ EMULATED_CONTRACTS=(nc1-f16 w4a4 kquant)
 emulated_gpu() {
   local gpu=$1 log=$LOGS/cuda_emulated-$1 tests=$EMULATED_TESTS families=("${EMULATED_FAMILIES[@]}")
   if [ "$gpu" != "${EMULATED_GPUS[0]}" ]; then
-    tests+=:$EMULATED_FORMATS-Attention.ManyRowsOverManySplits:Attention.SlidingWindowsOfManyRows:CudaEmulationLoad.*
+    tests+=":$EMULATED_FORMATS-Attention.ManyRowsOverManySplits:Attention.SlidingWindowsOfManyRows:CudaEmulationLoad.*"
     families+=("${EMULATED_CONTRACTS[@]}")
   fi
   export NIBBLE_EMULATED_GPU=$gpu
