@@ -85,8 +85,9 @@ Result<int> replay(const ReplayFlags& flags) {
   }
   NIBBLE_ASSIGN(const engine::Completion here, engine::generate(*session, loaded->tokenizer, request));
 
-  if (receipt.contract == contract_name(Contract::kNative)) {
-    say_note("contract native promises no bits, on this device or another; a difference is no fault");
+  if (receipt.contract == contract_name(Contract::kNative) || receipt.contract == contract_name(Contract::kNativeFp4)) {
+    say_note(fmt::format("contract {} promises no bits, on this device or another; a difference is no fault",
+                         receipt.contract));
   }
   const std::string machine = loaded->model->backend->description();
   const auto difference = engine::first_difference(receipt.completion, here);

@@ -1,6 +1,6 @@
 # The CUDA backend: kernels for the GPUs that NIBBLE_CUDA_ARCHITECTURES names, host code beside them, the runtime linked
 # statically, so that the program needs no more than a driver on the machine where it runs.
-set(NIBBLE_CUDA_ARCHITECTURES "80;86;89;90a;100;120" CACHE STRING
+set(NIBBLE_CUDA_ARCHITECTURES "80;86;89;90a;100;120a" CACHE STRING
     "Compute capabilities to compile for; the last one is also kept as PTX, for GPUs to come")
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -38,6 +38,7 @@ function(nibble_cuda_sources target)
     list(APPEND flags "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
   endforeach()
   list(GET NIBBLE_CUDA_ARCHITECTURES -1 newest)
+  string(REPLACE "120a" "120" newest "${newest}")  # what needs sm_120a is refused on other GPUs
   if(NOT newest MATCHES "a$")
     list(APPEND flags "SHELL:-gencode arch=compute_${newest},code=compute_${newest}")
   endif()

@@ -77,11 +77,14 @@ unpack_bundle() {
   done
 }
 
-# The target of the first GPU: 9.0 is sm_90a, whose own instructions plain sm_90 has not.
+# The target of the first GPU: 9.0 is sm_90a and 12.0 is sm_120a, whose own instructions the plain targets have not.
 gpu_architecture() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
-  if [ "$capability" = 90 ]; then echo 90a; else echo "$capability"; fi
+  case $capability in
+    90 | 120) echo "${capability}a" ;;
+    *) echo "$capability" ;;
+  esac
 }
 
 build() {

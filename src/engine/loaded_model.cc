@@ -23,7 +23,7 @@ Result<std::optional<Contract>> contract_of_id(const std::string& id) {
   }
   return Error{.message = fmt::format("'{}' is not a contract", id),
                .found = id,
-               .expected = "nc1, nk1, nc1-f16, w4a4 or native"};
+               .expected = "nc1, nk1, nc1-f16, w4a4, native or native-fp4"};
 }
 
 Status check_nc1(const GgufFile& file) {
@@ -49,18 +49,19 @@ Status check_has_nvfp4(const GgufFile& file, Contract contract) {
                           first_that_needs_nk1(file) != nullptr ? "nk1" : "nc1")};
 }
 
-Status check_w4a4(const GgufFile& file) {
+Status check_input_scales(const GgufFile& file, Contract contract) {
   const auto is_bare = [&file](const TensorView& t) {
     return t.dtype == DType::kNVFP4_E2M1 && file.find_tensor(std::string(t.name).append(kInputScaleSuffix)) == nullptr;
   };
   const auto bare = std::ranges::find_if(file.tensors(), is_bare);
   if (bare == file.tensors().end()) return ok_status();
-  return Error{.message = "contract w4a4 computes with the input scales of NVFP4 weights",
-               .file = file.path_of(*bare),
-               .tensor = printable(bare->name),
-               .found = "a weight without one",
-               .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
-               .hint = "leave {contract} out: the file then runs in the contract that it declares"};
+  return Error{
+      .message = fmt::format("contract {} computes with the input scales of NVFP4 weights", contract_name(contract)),
+      .file = file.path_of(*bare),
+      .tensor = printable(bare->name),
+      .found = "a weight without one",
+      .expected = fmt::format("a companion {} of every NVFP4 weight", kInputScaleSuffix),
+      .hint = "leave {contract} out: the file then runs in the contract that it declares"};
 }
 
 kernels::ActivationFormat activations_of(Contract contract) {
@@ -74,6 +75,8 @@ kernels::ActivationFormat activations_of(Contract contract) {
       return kernels::ActivationFormat::kW4A4;
     case Contract::kNative:
       return kernels::ActivationFormat::kNative;
+    case Contract::kNativeFp4:
+      return kernels::ActivationFormat::kNativeFp4;
   }
   return kernels::ActivationFormat::kA11;
 }
@@ -97,8 +100,10 @@ Result<std::unique_ptr<kernels::Backend>> choose_backend(const LoadOptions& opti
   auto chosen = kernels::choose_backend(kernels::backend_entries(), options.machine, needs);
   if (!chosen.ok()) {
     Error error = std::move(chosen).error();
-    if (needs.activations == kernels::ActivationFormat::kNative) {
-      error.expected = "a GPU: contract native is its own arithmetic";
+    if (kernels::is_native(needs.activations)) {
+      error.expected = needs.activations == kernels::ActivationFormat::kNative
+                           ? "a GPU: contract native is its own arithmetic"
+                           : "a GPU with FP4 tensor cores: contract native-fp4 is their own arithmetic";
       error.hint = "use {contract=nc1}, which is the same on every backend";
     }
     return error;
@@ -125,7 +130,8 @@ Status check_contract(const GgufFile& file, Contract contract) {
   if (contract == Contract::kNc1) return check_nc1(file);
   if (contract == Contract::kNk1) return ok_status();
   NIBBLE_TRY(check_has_nvfp4(file, contract));
-  return contract == Contract::kW4A4 ? check_w4a4(file) : ok_status();
+  const bool encodes = contract == Contract::kW4A4 || contract == Contract::kNativeFp4;
+  return encodes ? check_input_scales(file, contract) : ok_status();
 }
 
 Result<text::Tokenizer> load_tokenizer(const GgufFile& file, int vocab_size) {

@@ -229,16 +229,18 @@ std::string_view contract_name(Contract contract) {
     case Contract::kW4A4:
       return "w4a4";
     case Contract::kNative:
+      return "native";
+    case Contract::kNativeFp4:
       break;
   }
-  return "native";
+  return "native-fp4";
 }
 
 Result<Contract> contract_of(const GgufFile& file) {
   NIBBLE_ASSIGN(const std::optional<std::string_view> id, file.find_string(kContractKey));
   if (id) {
     for (const Contract contract : kContracts) {
-      if (*id == contract_name(contract) && contract != Contract::kNative) return contract;
+      if (*id == contract_name(contract) && !is_native(contract)) return contract;
     }
     return key_fault(file, kContractKey, "this numeric contract is not supported", printable(*id),
                      "\"nc1\", \"nk1\", \"nc1-f16\" or \"w4a4\"", "a newer nibble may know it");

@@ -36,10 +36,13 @@ constexpr float kMaxTensorScale = 0x1p+42F;
 
 bool is_nvfp4_companion(std::string_view tensor_name);  // by its suffix
 
-// kNative is chosen by who runs a file, and never by the file.
-enum class Contract { kNc1, kNk1, kNc1F16, kW4A4, kNative };
-constexpr Contract kContracts[] = {Contract::kNc1, Contract::kNk1, Contract::kNc1F16, Contract::kW4A4,
-                                   Contract::kNative};
+enum class Contract { kNc1, kNk1, kNc1F16, kW4A4, kNative, kNativeFp4 };
+constexpr Contract kContracts[] = {Contract::kNc1,  Contract::kNk1,    Contract::kNc1F16,
+                                   Contract::kW4A4, Contract::kNative, Contract::kNativeFp4};
+// Chosen by who runs a file, and never by the file; they promise no bits.
+constexpr bool is_native(Contract contract) {
+  return contract == Contract::kNative || contract == Contract::kNativeFp4;
+}
 std::string_view contract_name(Contract contract);
 
 // By the key nibble.contract; without it nc1-f16 where any muser.* key is declared and some weight is NVFP4, nk1 where

@@ -28,14 +28,17 @@ std::string_view activation_format_name(ActivationFormat format) {
       return "w4a4";
     case ActivationFormat::kNative:
       return "f16 with free sums";
+    case ActivationFormat::kNativeFp4:
+      return "NVFP4 with free sums";
   }
   return "";
 }
 
 Status Backend::use_activations(ActivationFormat format) {
   if (format == ActivationFormat::kA11) return ok_status();
-  if (format == ActivationFormat::kNative) {
-    return Error{.message = "contract native is a GPU's own arithmetic, which the " + std::string(name()) +
+  if (is_native(format)) {
+    const std::string contract = format == ActivationFormat::kNative ? "native" : "native-fp4";
+    return Error{.message = "contract " + contract + " is a GPU's own arithmetic, which the " + std::string(name()) +
                             " backend does not have",
                  .found = "backend " + std::string(name()),
                  .expected = "backend cuda",

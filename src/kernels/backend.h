@@ -112,8 +112,12 @@ enum class Ability {
 std::string_view ability_name(Ability ability);  // for people: "embeddings that are scaled"
 
 // The activations that NVFP4 weights meet, in which contracts differ (docs/contract.md, sections 3, 10 and 11). Weights
-// of other types meet a11 in all of them. kNative: f16, and sums that a GPU may round in any order (section 13).
-enum class ActivationFormat { kA11, kA16Q8, kW4A4, kNative };
+// of other types meet a11 in all of them. kNative: f16, and sums that a GPU may round in any order; kNativeFp4: the
+// same with NVFP4 (section 13).
+enum class ActivationFormat { kA11, kA16Q8, kW4A4, kNative, kNativeFp4 };
+constexpr bool is_native(ActivationFormat format) {
+  return format == ActivationFormat::kNative || format == ActivationFormat::kNativeFp4;
+}
 std::string_view activation_format_name(ActivationFormat format);  // "a11", "a16q8", "w4a4", "f16 with free sums"
 
 // Weights as the file has them. A TensorView is F32, F16, BF16 or a block-quantized type of tensor/quant_block.h.

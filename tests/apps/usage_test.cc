@@ -59,7 +59,7 @@ TEST(Usage, SamplingFlagsAreCheckedBeforeAModelIsOpened) {
 TEST(Usage, FlagsOfMachineAndSessionToo) {
   expect_refused(kRun, "--backend", "tpu", "one of: auto, cuda, metal, cpu, reference");
   expect_refused(kRun, "--isa", "altivec", "one of: auto, ");
-  expect_refused(kRun, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native");
+  expect_refused(kRun, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native, native-fp4");
   expect_refused(kRun, "--threads", "-1", "a whole number from 0 to 1024");
   expect_refused(kRun, "--threads", "1.5", "a whole number from 0 to 1024");
   expect_refused(kRun, "--ctx", "99999999999", "a whole number from 0");
@@ -79,7 +79,7 @@ TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
   expect_refused(op, "--tokens", "0", "a whole number from 1 to 65536");
   expect_refused(op, "--threads", "1.5", "a whole number from 1 to 1024");
   expect_refused(op, "--backend", "auto", "one of: cuda, metal, cpu, reference");
-  expect_refused(decode, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native, float");
+  expect_refused(decode, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native, native-fp4, float");
   expect_refused(decode, "--repetitions", "2", "a whole number from 5 to 10000");
   expect_refused(decode, "--warmups", "0", "a whole number from 1 to 100");
   expect_refused(decode, "--n-tokens", "0", "a whole number from 1");
@@ -90,7 +90,7 @@ TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
   expect_refused(ppl, "--stride", "-1", "a whole number from 0");
   expect_refused(ppl, "--max-tokens", "x", "a whole number from 0");
   expect_refused(ppl, "--max-ppl", "nan", "a number from 0");
-  expect_refused(ppl, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native, float");
+  expect_refused(ppl, "--contract", "nc9", "one of: nc1, nk1, nc1-f16, w4a4, native, native-fp4, float");
   const std::vector<std::string> compare = {"compare", kNoModel, kNoModel, "-f", "no/such.txt"};
   expect_refused(compare, "--max-kl", "-1", "a number from 0");
   expect_refused(compare, "--min-top1", "2", "a number from 0 to 1");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/half.h"
+#include "format/nvfp4.h"
 
 namespace nibble::cuda_emulation {
 namespace {
@@ -115,6 +116,41 @@ void multiply_s8(void* const* lanes) {
       for (int k = 0; k < 32; ++k) sum += row[k] * column[k];
       c[i] = static_cast<int>(static_cast<u32>(c[i]) + static_cast<u32>(sum));
     }
+  }
+}
+
+// Element i of a fragment as the PTX manual has it: of a, row g or g + 8 by the second of each pair of registers; of
+// both, k is 8t + i % 8, and 32 more in the upper half of the registers. Scales: byte j of a word is of k 16j and on,
+// of rows from lanes 4g (row g) and 4g + 1 (row g + 8), of columns from lane 4g.
+void multiply_fp4(void* const* lanes) {
+  if (gpu().capability / 10 != 12) breach("an FP4 product on a GPU without one");
+  constexpr int kDepthFp4 = 64;
+  static double rows[16][kDepthFp4], columns[8][kDepthFp4];
+  const auto scale_of = [](u32 word, int k) { return double{format::e4m3_decode(word >> (k / 16 * 8) & 0x7Fu)}; };
+  const auto code_of = [](u32 word, int i) { return double{format::e2m1_decode(word >> (4 * i) & 15u)}; };
+  const auto brought_by = [lanes](int lane) -> const MatrixFp4& { return *static_cast<const MatrixFp4*>(lanes[lane]); };
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const MatrixFp4& mine = brought_by(lane);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 8; ++i) {
+      for (int r = 0; r < 4; ++r) {
+        const int k = 8 * t + i + r / 2 * 32;
+        rows[g + r % 2 * 8][k] = code_of(mine.a[r], i) * scale_of(brought_by(4 * g + r % 2).a_scales, k);
+      }
+      for (int r = 0; r < 2; ++r) {
+        const int k = 8 * t + i + r * 32;
+        columns[g][k] = code_of(mine.b[r], i) * scale_of(brought_by(4 * g).b_scales, k);
+      }
+    }
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    auto& c = brought_by(lane).c;
+    for (int i = 0; i < 4; ++i) {
+      double sum = double{c[i]};
+      for (int k = 0; k < kDepthFp4; ++k) sum += rows[lane / 4 + i / 2 * 8][k] * columns[lane % 4 * 2 + i % 2][k];
+      c[i] = static_cast<float>(sum);
+    }
+    if (lane == 5) c[2] = perhaps_wrong(c[2]);
   }
 }
 

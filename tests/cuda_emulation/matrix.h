@@ -25,6 +25,15 @@ struct MatrixS8 {
 };
 void multiply_s8(void* const* lanes);
 
+// To m16n8k64 of E2M1 codes with scales in E4M3, which only GPUs of 12.x have: sums round.
+struct MatrixFp4 {
+  float (&c)[4];
+  const u32 (&a)[4];
+  u32 b[2];
+  u32 a_scales, b_scales;
+};
+void multiply_fp4(void* const* lanes);
+
 // wgmma of 64 rows, n columns and 16 of K, operands in shared memory: done when it is waited for.
 struct Product {
   float* d;  // [n_columns / 2], of this thread

@@ -220,16 +220,21 @@ TEST(Load, OtherContractsAreAskedForByNameOrRefused) {
 // It promises no bits, so nobody gets it who did not ask for it, and no backend that has other arithmetic lends its
 // name.
 TEST(Load, NativeIsAGpusAndNeverChosenByAFile) {
-  for (const char* backend : {"cpu", "reference"}) {
-    const Error other = refused({}, {.backend = backend, .contract = "native"});
-    EXPECT_EQ(other.found, std::string("backend ") + backend);
-    EXPECT_NE(other.hint.find("{backend=cuda}"), std::string::npos);
-  }
   const TinySpec kquant{.d_model = 256, .d_ff = 512, .head_dim = 64, .lane = Lane::kKquant};
-  EXPECT_EQ(refused(kquant, {.contract = "native"}).found, "no NVFP4 weights");
-  const TinySpec declared{.muser_keys = true,
-                          .metadata = [](GgufWriter& w) { w.add_string("nibble.contract", "native"); }};
-  EXPECT_EQ(refused(declared, {.backend = "cpu"}).found, "native");
+  const TinySpec with_scales{.muser_keys = true, .input_scales = true};
+  for (const char* contract : {"native", "native-fp4"}) {
+    for (const char* backend : {"cpu", "reference"}) {
+      const Error other = refused(with_scales, {.backend = backend, .contract = contract});
+      EXPECT_EQ(other.found, std::string("backend ") + backend);
+      EXPECT_NE(other.message.find(std::string("contract ") + contract + " is"), std::string::npos) << other.message;
+      EXPECT_NE(other.hint.find("{backend=cuda}"), std::string::npos);
+    }
+    EXPECT_EQ(refused(kquant, {.contract = contract}).found, "no NVFP4 weights");
+    const TinySpec declared{.muser_keys = true,
+                            .metadata = [contract](GgufWriter& w) { w.add_string("nibble.contract", contract); }};
+    EXPECT_EQ(refused(declared, {.backend = "cpu"}).found, contract);
+  }
+  EXPECT_EQ(refused({}, {.backend = "cpu", .contract = "native-fp4"}).found, "a weight without one");
 
   const auto loaded = load(write_tiny_model({}, "load.gguf"), {.contract = "native"});
   if (loaded.ok()) {

@@ -122,7 +122,7 @@ class CpuBackend final : public Backend {
 
   bool has(Ability) const override { return true; }
   Status use_activations(ActivationFormat format) override {
-    if (format == ActivationFormat::kNative) return Backend::use_activations(format);
+    if (is_native(format)) return Backend::use_activations(format);
     activations_ = format;
     return ok_status();
   }

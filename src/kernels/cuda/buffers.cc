@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/cuda/linear_fp4.h"
 #include "kernels/cuda/linear_nvfp4.h"
 
 namespace nibble::kernels::cuda {
@@ -40,6 +41,8 @@ Status allocate_input(CudaLinearInput& input, int max_rows, const Stream& stream
     NIBBLE_ASSIGN(input.other_q, zeros(rows * n_in));
     NIBBLE_ASSIGN(input.other_scales, zeros(rows * n_in / kNvfp4Group * sizeof(std::int32_t)));
     input.w4a4 = {input.other_q.as<std::int8_t>(), input.other_scales.as<std::int32_t>()};
+  } else if (format == ActivationFormat::kNativeFp4) {
+    NIBBLE_ASSIGN(input.other_q, zeros(fp4_input_bytes(max_rows, n_in)));
   }
   return ok_status();
 }

@@ -31,7 +31,7 @@ struct CudaLinearInput final : LinearInput {
 
   // What NVFP4 weights want instead of a11.
   ActivationFormat format = ActivationFormat::kA11;
-  DeviceMemory other_q, other_scales;
+  DeviceMemory other_q, other_scales;  // native-fp4: other_q is in the order of linear_fp4.h
   QuantizedA16Q8 a16q8;
   QuantizedW4A4 w4a4;  // of one input scale at a time
 };

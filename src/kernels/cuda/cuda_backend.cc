@@ -27,11 +27,12 @@ Status CudaBackend::admit(const MemoryNeed& need) {
 }
 
 Status CudaBackend::use_activations(ActivationFormat format) {
-  if (format == ActivationFormat::kNative && !use_tensor_cores_) {
-    return Error{.message = "contract native is about tensor cores, which this cuda backend was told not to use",
+  if (is_native(format) && !use_tensor_cores_) {
+    return Error{.message = "native contracts are about tensor cores, which this cuda backend was told not to use",
                  .found = "route integers",
                  .expected = "auto, gemv, gemm or gemm-mma"};
   }
+  if (format == ActivationFormat::kNativeFp4) NIBBLE_TRY(check_fp4(device_, stream_));
   activations_ = format;
   loader_.use_activations(format);
   return ok_status();
@@ -147,7 +148,7 @@ void CudaBackend::prepare_other_formats(const CudaLinearInput& in) {
   const Flags flags = step_.flags(in.first_flag);
   if (in.format == ActivationFormat::kA16Q8) {
     record("quantize_a16q8", QuantizeA16Q8Args{in.x, in.a16q8, flags, in.n_rows, in.n_in}, shape);
-  } else if (in.format == ActivationFormat::kW4A4) {
+  } else if (in.format == ActivationFormat::kW4A4 || in.format == ActivationFormat::kNativeFp4) {
     record("check_halves", CheckHalvesArgs{in.x, flags, in.n_rows, in.n_in}, shape);
   }
 }
@@ -157,10 +158,11 @@ void CudaBackend::linear(const LinearInput& input, const Linear& weights, const 
   linears(input, {&call, 1});
 }
 
-void CudaBackend::record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call) {
+// Layers of which each is a launch, and has its own encoding of the input where input scales are of weights.
+void CudaBackend::record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call) {
   NIBBLE_CHECK(in.format == weights.activations, "NVFP4 weights and their input were made for different contracts");
   const Nvfp4Rows& rows = weights.rows;
-  const std::array<int, 4> shape = {in.n_rows, rows.n_out, in.n_in, 1};
+  const std::array<int, 4> shape = {in.n_rows, call.weights->n_out, in.n_in, 1};
   switch (in.format) {
     case ActivationFormat::kA11:
       return record("linear_nvfp4_exact", LinearNvfp4Args{rows, in.quantized, call.bias, call.out, in.n_rows}, shape);
@@ -169,6 +171,11 @@ void CudaBackend::record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNv
     case ActivationFormat::kW4A4:
       record("quantize_w4a4", QuantizeW4A4Args{in.x, in.w4a4, rows.input_scale_inv, in.n_rows, in.n_in}, shape);
       return record("linear_w4a4", LinearW4A4Args{rows, in.w4a4, call.bias, call.out, in.n_rows}, shape);
+    case ActivationFormat::kNativeFp4: {
+      auto* const input = in.other_q.as<std::uint8_t>();
+      record("quantize_fp4", QuantizeFp4Args{in.x, input, weights.fp4.input_scale_inv, in.n_rows, in.n_in}, shape);
+      return record("linear_fp4", LinearFp4Args{weights.fp4, input, call.bias, call.out, in.n_rows}, shape);
+    }
     case ActivationFormat::kNative:
       NIBBLE_CHECK(false, "contract native has no rows of NVFP4");
   }
@@ -199,7 +206,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
       record("linear_rows", LinearRowsArgs{rows, in.quantized, in.x, call.bias, call.out, in.n_rows},
              {in.n_rows, n_out, in.n_in, 1});
     } else if (nvfp4->weights.packed == nullptr) {
-      record_rows_of_nvfp4(in, *nvfp4, call);
+      record_nvfp4_alone(in, *nvfp4, call);
     } else {
       if (together.n_segments == kNvfp4MaxSegments) launch_together();
       together.segments[together.n_segments++] = {nvfp4->weights, call.bias, call.out, n_out};

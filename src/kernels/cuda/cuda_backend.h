@@ -113,7 +113,7 @@ class CudaBackend final : public Backend {
   void gate_input(const char* op, Gate kind, const float* gate, const float* up, int n_rows, int dim, float* out,
                   LinearInput& input);
   void prepare_other_formats(const CudaLinearInput& in);
-  void record_rows_of_nvfp4(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call);
+  void record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call);
   bool are_different_caches(std::span<const TokenRow> rows);
   bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);

@@ -71,6 +71,28 @@ __device__ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Whether this is compiled for a GPU with FP4 tensor cores that a warp can use: sm_120a.
+__device__ constexpr bool has_mma_fp4() {
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL)
+  return true;
+#else
+  return false;
+#endif
+}
+// c [16, 8] += a [16, 64] * b [64, 8] of E2M1 codes, every 16 of K with scales in E4M3 without sign. k of a and b is
+// 8t .. 8t + 7 and 32 + those, the first in the lowest bits. A word of scales is of one row or column, its first group
+// lowest: of rows g and g + 8 threads 4g and 4g + 1 bring them, of column g thread 4g does. Sums may round.
+__device__ inline void mma_fp4(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, u32 a_scales, u32 b_scales) {
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL)
+  asm("mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}, {%10}, {0, 0}, {%11}, {0, 0};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(a_scales), "r"(b_scales));
+#else
+  __trap();  // the host has asked has_mma_fp4 before
+#endif
+}
+
 // --- shared memory ---
 
 // Declares `name`, the memory that the launch asked for (LaunchShape::shared_bytes). Not a function: of a pointer that

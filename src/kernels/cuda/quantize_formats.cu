@@ -1,7 +1,8 @@
-// Activations as contracts nc1-f16 and w4a4 want them (sections 10 and 11), from rows that f16 holds. Rows that it does
-// not hold raise their flag, whatever weights they meet.
+// Activations as contracts nc1-f16, w4a4 and native-fp4 want them (sections 10, 11 and 13), from rows that f16 holds.
+// Rows that it does not hold raise their flag, whatever weights they meet.
 #include "format/nvfp4.h"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/linear_fp4.h"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -50,25 +51,56 @@ __global__ void __launch_bounds__(kThreads) quantize_a16q8_kernel(QuantizeA16Q8A
   if (lane == 0) a.quantized.d[at] = is_zero ? 0.0f : format::div_rn(1.0f, inverse);
 }
 
-// A lane takes an element, 16 lanes a group. dim is a multiple of 16 and a warp may end in the middle.
+// A lane brings an element, 16 lanes a group, and gets its code; they share the scale.
+struct CodeAndScale {
+  u32 code, scale;
+};
+__device__ CodeAndScale to_nvfp4(float value, float input_scale_inv) {
+  const float x = format::f16_to_f32(format::f32_to_f16(value));
+  float largest = format::abs_value(x);
+#pragma unroll
+  for (int apart = 1; apart < kGroup; apart *= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, apart));
+  const float sixth = format::bits_float(0x3E2AAAABu);
+  const u32 scale = format::e4m3_encode(fminf((largest * sixth) * input_scale_inv, format::kE4m3Max));
+  const float s = format::e4m3_decode(scale), m = format::abs_value(x) * input_scale_inv;
+  const u32 code = scale == 0 ? 0u
+                              : (m > s * 0.25f) + (m >= s * 0.75f) + (m > s * 1.25f) + (m >= s * 1.75f) +
+                                    (m > s * 2.5f) + (m >= s * 3.5f) + (m > s * 5.0f);
+  return {format::sign_bit(x) >> 28 | code, scale};
+}
+
+// dim is a multiple of 16 and a warp may end in the middle.
 __global__ void __launch_bounds__(kThreads) quantize_w4a4_kernel(QuantizeW4A4Args a) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const bool is_inside = i < a.dim;
   const std::size_t at = static_cast<std::size_t>(blockIdx.y) * a.dim + i;
-  const float x = is_inside ? format::f16_to_f32(format::f32_to_f16(a.x[at])) : 0.0f;
-  float largest = format::abs_value(x);
-#pragma unroll
-  for (int apart = 1; apart < kGroup; apart *= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, apart));
+  const CodeAndScale of = to_nvfp4(is_inside ? a.x[at] : 0.0f, a.input_scale_inv);
   if (!is_inside) return;
-  const float sixth = format::bits_float(0x3E2AAAABu);
-  const u32 scale = format::e4m3_encode(fminf((largest * sixth) * a.input_scale_inv, format::kE4m3Max));
-  const float s = format::e4m3_decode(scale), m = format::abs_value(x) * a.input_scale_inv;
-  const u32 code = scale == 0 ? 0u
-                              : (m > s * 0.25f) + (m >= s * 0.75f) + (m > s * 1.25f) + (m >= s * 1.75f) +
-                                    (m > s * 2.5f) + (m >= s * 3.5f) + (m > s * 5.0f);
-  const u32 sign = format::sign_bit(x) >> 28;
-  a.quantized.q1[at] = static_cast<std::int8_t>(format::e2m1_x2(sign | code));
-  if (i % kGroup == 0) a.quantized.q9[at / kGroup] = format::e4m3_x512(scale);
+  a.quantized.q1[at] = static_cast<std::int8_t>(format::e2m1_x2(of.code));
+  if (i % kGroup == 0) a.quantized.q9[at / kGroup] = format::e4m3_x512(of.scale);
+}
+
+// The same into fragments (linear_fp4.h): eight lanes make a word, whose place is that of lane 4g + t of a product.
+__global__ void __launch_bounds__(kThreads) quantize_fp4_kernel(QuantizeFp4Args a) {
+  constexpr int kWordCodes = 8;
+  const int k = blockIdx.x * kThreads + threadIdx.x, row = blockIdx.y;
+  const float x = k < a.dim ? a.x[static_cast<std::size_t>(row) * a.dim + k] : 0.0f;
+  const CodeAndScale of = to_nvfp4(x, a.input_scale_inv);
+  u32 word = of.code << (4 * (k % kWordCodes));
+#pragma unroll
+  for (int apart = 1; apart < kWordCodes; apart *= 2) word |= __shfl_xor_sync(kAllLanes, word, apart);
+  if (k >= fp4_blocks(a.dim) * kFp4Depth) return;
+  const int block = k / kFp4Depth, in_block = k % kFp4Depth, g = row % kFp4Tokens;
+  std::uint8_t* piece =
+      a.packed + (static_cast<std::size_t>(row / kFp4Tokens) * fp4_blocks(a.dim) + block) * kFp4InputPiece;
+  if (k % kWordCodes == 0) {
+    const int lane = 4 * g + in_block / kWordCodes % 4, half = in_block / 32;
+    reinterpret_cast<u32*>(piece)[2 * lane + half] = word;
+  }
+  if (k % kGroup == 0) {
+    std::uint8_t* scales = piece + kFp4Tokens * kFp4Depth / 2;
+    scales[4 * g + in_block / kGroup] = static_cast<std::uint8_t>(of.scale);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) check_halves_kernel(CheckHalvesArgs a) {
@@ -85,6 +117,11 @@ cudaError_t launch(const QuantizeA16Q8Args& a, cudaStream_t stream) {
 
 cudaError_t launch(const QuantizeW4A4Args& a, cudaStream_t stream) {
   return launch_kernel(quantize_w4a4_kernel, {dim3(blocks_for(a.dim, kThreads), a.n_rows), kThreads}, stream, a);
+}
+
+cudaError_t launch(const QuantizeFp4Args& a, cudaStream_t stream) {
+  const dim3 grid(blocks_for(fp4_blocks(a.dim) * kFp4Depth, kThreads), a.n_rows);
+  return launch_kernel(quantize_fp4_kernel, {grid, kThreads}, stream, a);
 }
 
 cudaError_t launch(const CheckHalvesArgs& a, cudaStream_t stream) {

@@ -100,6 +100,9 @@ bool has_kernel_for(DType dtype) {
 std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
   const std::uint64_t n = weights.rows * weights.cols;
   if (weights.dtype == DType::kNVFP4_E2M1) {
+    if (activations_ == ActivationFormat::kNativeFp4) {
+      return fp4_weight_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols));
+    }
     return packs() ? nvfp4_packed_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols))
                    : n / 2 + n / kNvfp4Group;
   }
@@ -125,7 +128,7 @@ bool WeightLoader::packs() const {
 }
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
-  const bool for_tensor_cores = activations_ == ActivationFormat::kA11 || activations_ == ActivationFormat::kNative;
+  const bool for_tensor_cores = activations_ == ActivationFormat::kA11 || is_native(activations_);
   if (for_tensor_cores && !(view.tensor_scale >= nc1::kTensorScaleMin && view.tensor_scale <= nc1::kTensorScaleMax)) {
     return Error{.message = "a tensor scale is outside of what contract nc1 computes",
                  .tensor = std::string(view.name),
@@ -133,7 +136,8 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
                  .expected = "2^-42 to 2^42",
                  .hint = "quantize the model again, or scale the tensor by a power of two"};
   }
-  if (activations_ == ActivationFormat::kW4A4 && !view.input_scale_inv) return no_input_scale(view);
+  const bool encodes = activations_ == ActivationFormat::kW4A4 || activations_ == ActivationFormat::kNativeFp4;
+  if (encodes && !view.input_scale_inv) return no_input_scale(view);
   DeviceNvfp4 to;
   to.activations = activations_;
   NIBBLE_ASSIGN(to.codes, memory_for(view.name, view.codes.size()));
@@ -148,6 +152,7 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
              .tensor_scale = view.tensor_scale,
              .input_scale_inv = view.input_scale_inv.value_or(0.0F)};
   if (packs()) NIBBLE_TRY(pack(view, to));
+  if (activations_ == ActivationFormat::kNativeFp4) NIBBLE_TRY(pack_fp4(view, to));
   return to;
 }
 
@@ -163,6 +168,28 @@ Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
                            .packed = to.packed.as<std::uint8_t>()};
   NIBBLE_TRY(check(pack_nvfp4(args, stream_.get()), "pack_nvfp4", shape));
   NIBBLE_TRY(check(finish_packing(args, &to.weights, stream_.get()), "finish_packing", shape));
+  to.codes = {};
+  to.scales = {};
+  to.rows = {};
+  return ok_status();
+}
+
+Status WeightLoader::pack_fp4(const Nvfp4View& view, DeviceNvfp4& to) {
+  const Nvfp4Rows rows = to.rows;
+  NIBBLE_ASSIGN(to.packed, memory_for(view.name, fp4_weight_bytes(rows.n_out, rows.n_in)));
+  NIBBLE_TRY(check(launch(PackFp4Args{.codes = rows.codes,
+                                      .scales = rows.scales,
+                                      .n_out = rows.n_out,
+                                      .n_in = rows.n_in,
+                                      .packed = to.packed.as<std::uint8_t>()},
+                          stream_.get()),
+                   "pack_fp4", fmt::format("{} x {}", rows.n_out, rows.n_in)));
+  NIBBLE_TRY(stream_.wait());
+  to.fp4 = {.packed = to.packed.as<std::uint8_t>(),
+            .n_out = rows.n_out,
+            .n_in = rows.n_in,
+            .tensor_scale = rows.tensor_scale,
+            .input_scale_inv = rows.input_scale_inv};
   to.codes = {};
   to.scales = {};
   to.rows = {};

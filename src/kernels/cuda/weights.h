@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_fp4.h"
 #include "kernels/cuda/linear_nvfp4.h"
 
 namespace nibble::kernels::cuda {
@@ -24,11 +25,13 @@ struct DeviceRows {
   DeviceMemory values, scales, units, minimums, m;
 };
 
-// Packed for tensor cores, or as the file has it for the integer kernels, of which those of other formats than a11 are.
+// Packed for tensor cores of f16 or, for native-fp4, of FP4; or as the file has it for the integer kernels, of which
+// those of other formats than a11 are.
 struct DeviceNvfp4 {
   ActivationFormat activations = ActivationFormat::kA11;
   Nvfp4Weights weights;
   Nvfp4Rows rows;
+  Fp4Weights fp4;
   DeviceMemory packed, codes, scales;
 };
 
@@ -65,6 +68,7 @@ class WeightLoader {
   Status check_values(const TensorView& view, DeviceRows& to);
 
   Status pack(const Nvfp4View& view, DeviceNvfp4& to);
+  Status pack_fp4(const Nvfp4View& view, DeviceNvfp4& to);
 
   const Stream& stream_;
   bool use_tensor_cores_;

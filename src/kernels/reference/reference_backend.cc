@@ -145,7 +145,7 @@ class ReferenceBackend final : public Backend {
 };
 
 Status ReferenceBackend::use_activations(ActivationFormat format) {
-  if (!a11() || format == ActivationFormat::kNative) return Backend::use_activations(format);  // of no contract
+  if (!a11() || is_native(format)) return Backend::use_activations(format);  // of no contract
   activations_ = format;
   return ok_status();
 }

@@ -55,6 +55,14 @@ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_s8);
 }
 
+inline bool has_mma_fp4() {
+  return emulation::gpu().capability / 10 == 12;
+}
+inline void mma_fp4(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, u32 a_scales, u32 b_scales) {
+  emulation::MatrixFp4 mine = {c, a, {b0, b1}, a_scales, b_scales};
+  emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_fp4);
+}
+
 inline u32 shared_address(const void* memory) {
   return emulation::shared_address(memory);
 }
