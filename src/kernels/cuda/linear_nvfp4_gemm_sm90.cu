@@ -2,7 +2,7 @@
 //
 // A block of threads makes 128 tokens x 128 or 192 weight rows, and goes on to the next such tile. Tokens are the rows
 // of the instruction, so that the factor c of a block is one number per thread and row. Two warpgroups produce: four
-// warps decode weights to shared memory, one copies tokens and packed weights. Two warpgroups consume.
+// warps decode weights to shared memory, one copies tokens, one packed weights. Two warpgroups consume.
 #include <cuda.h>
 
 #include <algorithm>
@@ -43,8 +43,10 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     lower_registers<kProducerRegisters>();
     if (warp < kDecoders) {
       Decoder<kTiles>{p, schedule, base, warp * (kTiles / kDecoders), lane}.run();
-    } else if (warp == kDecoders) {
-      Copier<kTiles, kFree>{p, &map, schedule, base, lane}.run();
+    } else if (warp == kTokenCopier) {
+      TokenCopier<kTiles, kFree>{p, &map, schedule, base, lane}.run();
+    } else if (warp == kWeightCopier) {
+      WeightCopier<kTiles>{p, schedule, base, lane}.run();
     }
   } else {
     raise_registers<kConsumerRegisters>();

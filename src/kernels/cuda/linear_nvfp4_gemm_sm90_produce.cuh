@@ -1,5 +1,5 @@
-// The producers of the wgmma gemm: a warp that copies tokens and packed weights, and teams of warps that decode weights
-// to swizzled shared memory, scales folded in.
+// The producers of the wgmma gemm: a warp that copies tokens, one that copies packed weights, and warps that decode
+// weights to swizzled shared memory, scales folded in.
 #pragma once
 
 #include "kernels/cuda/linear_nvfp4_gemm_sm90_shape.cuh"
@@ -13,58 +13,22 @@ __device__ void end_stages(u32 base, int lane, const Turn<kStages>& stage) {
   if (lane == 0) barrier_arrive(NIBBLE_AT(base, full) + stage.index * 8);
 }
 
-// The warp that copies: packed weights kRingPairs - 1 pairs ahead, tokens as soon as a stage is empty.
+// The warp that copies tokens, as soon as a stage is empty.
 template <int kTiles, bool kFree>
-struct Copier {
+struct TokenCopier {
   const Problem& p;
   const CUtensorMap* map;
   const Schedule<kTiles>& schedule;
   u32 base;
   int lane;
 
-  // The pair to copy next; lane i has the address of row tile i.
-  struct Weights {
-    int piece = 0;
-    int pairs_left = 0;
-    const std::uint8_t* unit = nullptr;
-    Turn<kRingPairs> turn;
-  };
-  __device__ void find(Weights& w) const {
-    if (w.piece >= schedule.size()) return;
-    const Piece piece = schedule.at(p, w.piece);
-    const Segment& segment = p.segments[piece.segment];
-    // Beyond the last one: computed, not written.
-    const int row_tile = min(piece.first_tile + min(lane, kTiles - 1), segment.n_tiles - 1);
-    w.pairs_left = piece.end_pair - piece.first_pair;
-    w.unit = segment.units + (static_cast<std::size_t>(row_tile) * p.n_pairs + piece.first_pair) * kUnitBytes;
-  }
-  __device__ void copy_pair(Weights& w) const {
-    if (w.piece >= schedule.size()) return;
-    const u32 full = NIBBLE_AT(base, ring_full) + w.turn.index * 8;
-    barrier_wait(NIBBLE_AT(base, ring_empty) + w.turn.index * 8, w.turn.parity ^ 1);
-    if (lane == 0) barrier_expect(full, kTiles * kUnitBytes);
-    __syncwarp();
-    if (lane < kTiles) {
-      copy_bulk(NIBBLE_AT(base, ring) + (w.turn.index * kTiles + lane) * kUnitBytes, w.unit, kUnitBytes, full);
-    }
-    w.turn.next();
-    w.unit += kUnitBytes;
-    if (--w.pairs_left > 0) return;
-    ++w.piece;
-    find(w);
-  }
-
   __device__ void run() const {
-    Weights weights;
-    find(weights);
-    for (int i = 0; i < kRingPairs - 1; ++i) copy_pair(weights);
     wait_for_predecessors();
     Turn<kStages> stage;
     for (int i = 0; i < schedule.size(); ++i) {
       const Piece piece = schedule.at(p, i);
       const float* d = p.d + static_cast<std::size_t>(2 * piece.first_pair) * p.d_stride + piece.first_token;
       for (int block = 2 * piece.first_pair; block < 2 * piece.end_pair; ++block) {
-        if (block % 2 == 0) copy_pair(weights);
         barrier_wait(NIBBLE_AT(base, empty) + stage.index * 8, stage.parity ^ 1);
         if (lane == 0) {
           const u32 full = NIBBLE_AT(base, full) + stage.index * 8;
@@ -79,6 +43,37 @@ struct Copier {
       }
     }
     end_stages<kTiles>(base, lane, stage);
+  }
+};
+
+// The warp that copies packed weights, as far ahead as there is room. Not the one that copies tokens: they would come
+// late where it waits until weights have been decoded.
+template <int kTiles>
+struct WeightCopier {
+  const Problem& p;
+  const Schedule<kTiles>& schedule;
+  u32 base;
+  int lane;
+
+  __device__ void run() const {
+    Turn<kRingPairs> pair;
+    for (int i = 0; i < schedule.size(); ++i) {
+      const Piece piece = schedule.at(p, i);
+      const Segment& segment = p.segments[piece.segment];
+      // Lane j has row tile j. Beyond the last one: computed, not written.
+      const int row_tile = min(piece.first_tile + min(lane, kTiles - 1), segment.n_tiles - 1);
+      const std::uint8_t* unit =
+          segment.units + (static_cast<std::size_t>(row_tile) * p.n_pairs + piece.first_pair) * kUnitBytes;
+      for (int k = piece.first_pair; k < piece.end_pair; ++k, pair.next(), unit += kUnitBytes) {
+        const u32 full = NIBBLE_AT(base, ring_full) + pair.index * 8;
+        barrier_wait(NIBBLE_AT(base, ring_empty) + pair.index * 8, pair.parity ^ 1);
+        if (lane == 0) barrier_expect(full, kTiles * kUnitBytes);
+        __syncwarp();
+        if (lane < kTiles) {
+          copy_bulk(NIBBLE_AT(base, ring) + (pair.index * kTiles + lane) * kUnitBytes, unit, kUnitBytes, full);
+        }
+      }
+    }
   }
 };
 

@@ -10,6 +10,7 @@ constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2;  // warpgroups
 constexpr int kProducers = 2;  // warpgroups
 constexpr int kDecoders = 4;   // warps: one beside each warp of a consumer, so that none of them is held up more
+constexpr int kTokenCopier = 6, kWeightCopier = 7;  // the other warps that produce
 constexpr int kGemmThreads = (kProducers + kConsumers) * kWarpgroup;
 constexpr int kTokens = kConsumers * 64;
 constexpr int kStages = 4;
