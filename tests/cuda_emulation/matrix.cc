@@ -96,14 +96,16 @@ void multiply_f16_rounding(void* const* lanes) {
   multiply_fragments(lanes, rounding_sum_of);
 }
 
-void multiply_s8(void* const* lanes) {
+namespace {
+template <typename A>
+void multiply_bytes(void* const* lanes) {
   static int rows[16][32], columns[8][32];
   for (int lane = 0; lane < kWarp; ++lane) {
     const auto& mine = *static_cast<const MatrixS8*>(lanes[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 4; ++i) {
       for (int r = 0; r < 4; ++r) {
-        rows[g + r % 2 * 8][4 * t + r / 2 * 16 + i] = static_cast<std::int8_t>(mine.a[r] >> (8 * i));
+        rows[g + r % 2 * 8][4 * t + r / 2 * 16 + i] = static_cast<A>(mine.a[r] >> (8 * i));
       }
       for (int r = 0; r < 2; ++r) columns[g][4 * t + r * 16 + i] = static_cast<std::int8_t>(mine.b[r] >> (8 * i));
     }
@@ -117,6 +119,14 @@ void multiply_s8(void* const* lanes) {
       c[i] = static_cast<int>(static_cast<u32>(c[i]) + static_cast<u32>(sum));
     }
   }
+}
+}  // namespace
+
+void multiply_s8(void* const* lanes) {
+  multiply_bytes<std::int8_t>(lanes);
+}
+void multiply_u8_s8(void* const* lanes) {
+  multiply_bytes<std::uint8_t>(lanes);
 }
 
 // Element i of a fragment as the PTX manual has it: of a, row g or g + 8 by the second of each pair of registers; of

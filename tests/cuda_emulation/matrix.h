@@ -24,6 +24,7 @@ struct MatrixS8 {
   u32 b[2];
 };
 void multiply_s8(void* const* lanes);
+void multiply_u8_s8(void* const* lanes);  // a without signs
 
 // To m16n8k64 of E2M1 codes with scales in E4M3, which only GPUs of 12.x have: sums round.
 struct MatrixFp4 {

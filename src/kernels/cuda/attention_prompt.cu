@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kPromptQueries = 64;
 constexpr int kScoreTiles = kSplit / 8;  // of eight keys
+constexpr u32 kLowUnit = 32;             // of the lower plane of weights
 constexpr int kValuePad = 8;             // words beyond a row of four positions: rows of a fragment in other banks
 
 template <int kHeadDim>
@@ -154,14 +155,22 @@ struct PromptRows {
   float e[2];
 };
 
-// Steps 3 and 4: scores become weights u in two planes of bytes, as fragments. With kCareful some keys are not seen, or
-// a product of scales may overflow.
+// What the scores of a split ask for: with kCareful some keys are not seen or a product of scales may overflow, with
+// kWide a score may be beyond the limit or its power too small to count. With kTame there is nothing to ask.
+enum class Care { kTame, kWide, kCareful };
+
+// Step 3: products become scores, clamped where kCareful; their largest and, otherwise, smallest of each row.
 template <bool kCareful, typename Stage>
-__device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, float (&p)[kScoreTiles][4],
-                                      PromptRows& rows, bool (&is_nan)[2], u32 (&high)[kSplit / 32][4],
-                                      u32 (&low)[kSplit / 32][4]) {
+__device__ inline void scale_scores(const AttentionArgs& a, const Stage& s, float (&p)[kScoreTiles][4],
+                                    const PromptRows& rows, bool (&is_nan)[2], float (&largest)[2],
+                                    float (&smallest)[2]) {
+  constexpr u32 kInfinity = 0x7F800000u;
   const int t = threadIdx.x % 4;
-  float largest[2] = {-__int_as_float(0x7F800000), -__int_as_float(0x7F800000)};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    smallest[half] = format::bits_float(kInfinity);
+    largest[half] = -smallest[half];
+  }
 #pragma unroll
   for (int tile = 0; tile < kScoreTiles; ++tile) {
     const float2 scale = *reinterpret_cast<const float2*>(&s.key_scales[key_of(tile, t)]);
@@ -169,31 +178,43 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2;
       float score = p[tile][i] * (rows.q_scale[half] * (i % 2 == 0 ? scale.x : scale.y));
-      const bool is_seen = !kCareful || rows.keys[half].has(key_of(tile, t) + i % 2);
-      if (kCareful && is_seen && format::is_nan(score)) {
-        is_nan[half] = true;
-        score = 0.0f;
+      if constexpr (kCareful) {
+        const bool is_seen = rows.keys[half].has(key_of(tile, t) + i % 2);
+        if (is_seen && format::is_nan(score)) {
+          is_nan[half] = true;
+          score = 0.0f;
+        }
+        score = fminf(fmaxf(score, -a.score_limit), a.score_limit);
+        if (is_seen) largest[half] = fmaxf(largest[half], score);
+      } else {
+        largest[half] = fmaxf(largest[half], score);
+        smallest[half] = fminf(smallest[half], score);
       }
-      score = fminf(fmaxf(score, -a.score_limit), a.score_limit);
       p[tile][i] = score;
-      if (is_seen) largest[half] = fmaxf(largest[half], score);
     }
   }
-  u32 exponent_base[2];  // added to the bits of n in place: the exponent of 2^(n - m)
-  u32 least[2];          // bits of the least n whose power counts
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int apart = 1; apart < 4; apart *= 2) {
       largest[half] = fmaxf(largest[half], __shfl_xor_sync(kAllLanes, largest[half], apart));
+      if (!kCareful) smallest[half] = fminf(smallest[half], __shfl_xor_sync(kAllLanes, smallest[half], apart));
     }
-    // n grows with the score, so the largest n is that of the largest score.
-    rows.m[half] = kCareful && rows.keys[half].end == 0 ? kUnseen : format::rne(largest[half], a.score_scale);
+  }
+}
+
+// Step 4: scores become weights, whose largest is w_bits; the sums of a row's powers.
+template <Care kCare, typename Stage>
+__device__ inline void weigh_scores(const AttentionArgs& a, const Stage& s, float (&p)[kScoreTiles][4],
+                                    const PromptRows& rows, u32 (&r_sum)[2], u32 (&w_bits)[2]) {
+  const int t = threadIdx.x % 4;
+  u32 exponent_base[2];  // added to the bits of n in place: the exponent of 2^(n - m)
+  u32 least[2];          // bits of the least n whose power counts
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
     exponent_base[half] = static_cast<u32>(127 - rows.m[half]) << 23;
     least[half] = kIntegerBits + static_cast<u32>(rows.m[half] + nc1::kExponentFloor);
   }
-
-  u32 r_sum[2] = {}, w_bits[2] = {};
 #pragma unroll
   for (int tile = 0; tile < kScoreTiles; ++tile) {
     const float2 scale = *reinterpret_cast<const float2*>(&s.value_scales[key_of(tile, t)]);
@@ -203,20 +224,54 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
       const float n = format::fma_rn(p[tile][i], a.score_scale, kIntegers);
       const float f = format::fma_rn(p[tile][i], a.score_scale, -(n - kIntegers));
       const u32 bits = format::float_bits(n);
-      bool counts = bits >= least[half];
-      if (kCareful) counts = counts && rows.keys[half].has(key_of(tile, t) + i % 2);
-      const float power = counts ? format::bits_float((bits << 23) + exponent_base[half]) : 0.0f;
+      float power = format::bits_float((bits << 23) + exponent_base[half]);
+      bool counts = true;
+      if (kCare != Care::kTame) counts = bits >= least[half];
+      if (kCare == Care::kCareful) counts = counts && rows.keys[half].has(key_of(tile, t) + i % 2);
+      if (!counts) power = 0.0f;
       const float part = format::exp2_poly(f) * power;  // exact: a power of two
-      r_sum[half] += format::float_bits(format::fma_rn(part, format::pow2(nc1::kSumBits), kIntegers)) - kIntegerBits;
+      r_sum[half] += format::float_bits(format::fma_rn(part, format::pow2(nc1::kSumBits), kIntegers));
       // What is not seen may have the scale NaN.
-      const float weight = kCareful && !counts ? 0.0f : part * (i % 2 == 0 ? scale.x : scale.y);
+      const float weight = kCare == Care::kCareful && !counts ? 0.0f : part * (i % 2 == 0 ? scale.x : scale.y);
       p[tile][i] = weight;
       w_bits[half] = max(w_bits[half], format::float_bits(weight));
     }
   }
+}
+
+// Steps 3 and 4: scores become weights u in two planes of bytes, as fragments: the upper seven bits, and the lower
+// three times 32.
+template <bool kCareful, typename Stage>
+__device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, float (&p)[kScoreTiles][4],
+                                      PromptRows& rows, bool (&is_nan)[2], u32 (&high)[kSplit / 32][4],
+                                      u32 (&low)[kSplit / 32][4]) {
+  float largest[2], smallest[2];
+  scale_scores<kCareful>(a, s, p, rows, is_nan, largest, smallest);
+  bool is_tame = !kCareful;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    is_tame = is_tame && largest[half] <= a.score_limit && smallest[half] >= -a.score_limit;
+    largest[half] = fminf(fmaxf(largest[half], -a.score_limit), a.score_limit);
+    // n grows with the score, so the largest n is that of the largest score.
+    rows.m[half] = kCareful && rows.keys[half].end == 0 ? kUnseen : format::rne(largest[half], a.score_scale);
+    is_tame = is_tame && format::rne(smallest[half], a.score_scale) >= rows.m[half] + nc1::kExponentFloor;
+  }
+  u32 r_sum[2] = {}, w_bits[2] = {};
+  if constexpr (kCareful) {
+    weigh_scores<Care::kCareful>(a, s, p, rows, r_sum, w_bits);
+  } else if (__all_sync(kAllLanes, is_tame)) {
+    weigh_scores<Care::kTame>(a, s, p, rows, r_sum, w_bits);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4 * kScoreTiles; ++i) {
+      p[i / 4][i % 4] = fminf(fmaxf(p[i / 4][i % 4], -a.score_limit), a.score_limit);
+    }
+    weigh_scores<Care::kWide>(a, s, p, rows, r_sum, w_bits);
+  }
   float inverse[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    r_sum[half] -= 2 * kScoreTiles * kIntegerBits;
 #pragma unroll
     for (int apart = 1; apart < 4; apart *= 2) {
       r_sum[half] += __shfl_xor_sync(kAllLanes, r_sum[half], apart);
@@ -228,7 +283,7 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
     rows.e[half] = is_seen ? format::div_rn(w, static_cast<float>(nc1::kProbabilityMax)) : 0.0f;
     rows.r[half] = static_cast<int>(r_sum[half]);
   }
-  // u < 2^10 is the low half of its float's bits. Four neighbours make a word of each plane.
+  // u < 2^10 is the low half of its float's bits. Times 32, it has its planes in two bytes.
 #pragma unroll
   for (int quad = 0; quad < kScoreTiles / 2; ++quad) {
 #pragma unroll
@@ -236,12 +291,12 @@ __device__ inline void prompt_weights(const AttentionArgs& a, const Stage& s, fl
       const auto pair = [&](int tile) {
         const u32 u0 = format::float_bits(format::fma_rn(p[tile][2 * half], inverse[half], kIntegers));
         const u32 u1 = format::float_bits(format::fma_rn(p[tile][2 * half + 1], inverse[half], kIntegers));
-        return __byte_perm(u0, u1, 0x5410);
+        return __byte_perm(u0, u1, 0x5410) * kLowUnit;
       };
       const u32 first = pair(2 * quad), second = pair(2 * quad + 1);
       const int at = quad % 2 * 2 + half;
-      high[quad / 2][at] = __byte_perm(first >> 3 & 0x007F007Fu, second >> 3 & 0x007F007Fu, 0x6420);
-      low[quad / 2][at] = __byte_perm(first & 0x00070007u, second & 0x00070007u, 0x6420);
+      high[quad / 2][at] = __byte_perm(first, second, 0x7531);
+      low[quad / 2][at] = __byte_perm(first, second, 0x6420);
     }
   }
 }
@@ -252,8 +307,11 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
                             const u32 (&u_low)[kSplit / 32][4], const Factors (&by)[2], const bool (&is_seen)[2],
                             float (&o)[kHeadDim / 8][4]) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  constexpr float kUnit = 1.0f / kLowUnit, kLeastPart = 0x1p-100f;  // whose product with the unit is exact
   const bool is_plain =
-      __all_sync(kAllLanes, by[0].old_part == 1.0f && by[1].old_part == 1.0f && is_seen[0] && is_seen[1]);
+      __all_sync(kAllLanes, by[0].old_part == 1.0f && by[1].old_part == 1.0f && is_seen[0] && is_seen[1] &&
+                                by[0].new_part >= kLeastPart && by[1].new_part >= kLeastPart);
+  const float new_part[2] = {by[0].new_part * kUnit, by[1].new_part * kUnit};
 #pragma unroll
   for (int part = 0; part < kHeadDim / 32; ++part) {
     int high[4][4], low[4][4];
@@ -269,8 +327,8 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
       const u32 first[4] = {v0.x, v0.y, v0.z, v0.w}, second[4] = {v1.x, v1.y, v1.z, v1.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        mma_s8(high[j], u_high[step], first[j], second[j]);
-        mma_s8(low[j], u_low[step], first[j], second[j]);
+        mma_u8_s8(high[j], u_high[step], first[j], second[j]);
+        mma_u8_s8(low[j], u_low[step], first[j], second[j]);
       }
     }
     float sum[4][4];
@@ -278,8 +336,9 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        // |8 high + low| < 2^24: exact.
-        sum[j][i] = format::fma_rn(__int_as_float(high[j][i]) - kIntegers, 8.0f, __int_as_float(low[j][i]) - kIntegers);
+        // A multiple of 32, of 24 bits: exact.
+        sum[j][i] = format::fma_rn(__int_as_float(high[j][i]) - kIntegers, 8.0f * kLowUnit,
+                                   __int_as_float(low[j][i]) - kIntegers);
       }
     }
     if (is_plain) {  // one branch for many outputs
@@ -287,7 +346,7 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
       for (int j = 0; j < 4; ++j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          o[4 * part + j][i] = format::fma_rn(sum[j][i], by[i / 2].new_part, o[4 * part + j][i]);
+          o[4 * part + j][i] = format::fma_rn(sum[j][i], new_part[i / 2], o[4 * part + j][i]);
         }
       }
       continue;
@@ -301,7 +360,7 @@ __device__ void fold_values(const typename PromptShared<kHeadDim>::Stage& s, con
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           const float old = o[4 * part + j][i] * by[half].old_part;
           o[4 * part + j][i] =
-              format::fma_rn(sum[j][i], by[half].new_part, format::abs_value(old) < by[half].snap ? 0.0f : old);
+              format::fma_rn(sum[j][i] * kUnit, by[half].new_part, format::abs_value(old) < by[half].snap ? 0.0f : old);
         }
       }
     }

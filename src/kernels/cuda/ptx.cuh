@@ -93,6 +93,13 @@ __device__ inline void mma_fp4(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1,
 #endif
 }
 
+// The same with bytes of a that have no sign.
+__device__ inline void mma_u8_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // --- shared memory ---
 
 // Declares `name`, the memory that the launch asked for (LaunchShape::shared_bytes). Not a function: of a pointer that

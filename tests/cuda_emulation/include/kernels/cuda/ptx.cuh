@@ -54,6 +54,10 @@ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::MatrixS8 mine = {c, a, {b0, b1}};
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_s8);
 }
+inline void mma_u8_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  emulation::MatrixS8 mine = {c, a, {b0, b1}};
+  emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_u8_s8);
+}
 
 inline bool has_mma_fp4() {
   return emulation::gpu().capability / 10 == 12;
