@@ -85,7 +85,6 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) attention_decode_kernel(Dec
   NIBBLE_DYNAMIC_SHARED(unsigned char, memory, 16);
   __shared__ float head_scales[kDecodeQueries + 2];  // of the queries, of the new key and the new value
   __shared__ RunningHead running[kDecodeQueries];
-  wait_for_predecessors();
   if (kHeadDim != 0) d.attention.head_dim = d.kv.head_dim = kHeadDim;
   const AttentionArgs& a = d.attention;
   const DecodeTile tile(groups);
@@ -106,6 +105,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) attention_decode_kernel(Dec
   };
 #pragma unroll 1
   for (int i = 0; i < d.n_stages; ++i) fetch(block + i * n_blocks, i);
+  // So far nothing that a kernel of this step writes: rows are uploaded before the first one, and of the cache only the
+  // new position changes, which the thread block of its split puts into its copy below.
+  wait_for_predecessors();
 
   // The block that sees the new position brings its key and value as well.
   const int last = splits.count - 1;

@@ -400,6 +400,7 @@ struct PromptArgs {
 int prompt_shared_bytes(int head_dim);  // of a thread block; 0 where there is no such kernel
 
 // Rows of different caches: rotates their queries (attention.q, not written) and keys, stores keys and values, attends.
+// A layer of a cache is in one such launch of a step at most: what lies before the new position is read early.
 constexpr int kDecodeQueries = 8;  // of a thread block; they share a key-value head
 struct DecodeArgs {
   AttentionArgs attention;  // rows_per_tile is 1, partial is there, as floats
