@@ -69,7 +69,7 @@ __device__ inline void decode(u32 word, u32 (&a)[4]) {
   constexpr u32 kHalves = 0x8E008E00u, kMagnitudes = 0x0E0E0E0Eu;
   a[0] = word & kHalves;
   a[1] = (word << 8) & kHalves;
-  const u32 moved = ((word >> 3) & kMagnitudes) | ((word << 7) & ~kMagnitudes);
+  const u32 moved = select_bits<kMagnitudes>(word >> 3, word << 7);
   a[2] = moved & kHalves;
   a[3] = (moved << 8) & kHalves;
 }

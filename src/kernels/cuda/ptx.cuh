@@ -27,6 +27,15 @@ __device__ inline u32 and_or(u32 a, u32 b) {
   return bits;
 }
 
+// (a & kMask) | (b & ~kMask)
+template <u32 kMask>
+__device__ inline u32 select_bits(u32 a, u32 b) {
+  constexpr int kSelect = 0xE4;
+  u32 bits;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(bits) : "r"(a), "r"(b), "n"(kMask), "n"(kSelect));
+  return bits;
+}
+
 // sum + a pair of int16 times two unsigned bytes: the lower two of `bytes`, or the upper two.
 __device__ inline int dot_unsigned_low(int pair, int bytes, int sum) {
   asm("dp2a.lo.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(bytes));

@@ -21,6 +21,10 @@ inline u32 permute(u32 low, u32 high, u32 selectors) {
 }
 
 template <u32 kMask>
+u32 select_bits(u32 a, u32 b) {
+  return (a & kMask) | (b & ~kMask);
+}
+template <u32 kMask>
 u32 and_or(u32 a, u32 b) {
   return (a & kMask) | b;
 }
