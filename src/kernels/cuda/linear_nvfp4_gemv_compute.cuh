@@ -30,29 +30,10 @@ struct OneRow {
   }
 };
 
-template <int kTokens>
-struct Activations {
-  static constexpr int kPieces = kTokens == 1 ? 1 : 4 * Shape<kTokens>::kColumnTiles;
-  uint4 pieces[kPieces];
-
-  __device__ void load(const Problem& p, int first_row, int pair, int m, int quad) {
-    if constexpr (kTokens == 1) {
-      const __half* q = p.q + static_cast<std::size_t>(first_row) * p.n_pairs * kNvfp4Pair + pair * kNvfp4Pair;
-      pieces[0] = *reinterpret_cast<const uint4*>(q + m / 2 * 32 + quad * 8);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kPieces / 4; ++j) {
-        const int row = first_row + j * kColumns + m;
-        const __half* q = p.q + static_cast<std::size_t>(row) * p.n_pairs * kNvfp4Pair + pair * kNvfp4Pair;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          pieces[j * 4 + i] =
-              row < p.n_rows ? *reinterpret_cast<const uint4*>(q + i * 32 + quad * 8) : make_uint4(0, 0, 0, 0);
-        }
-      }
-    }
-  }
-};
+// What column `m` sees of a pair, in the lane of a quarter.
+__device__ inline uint4 load_piece(const Problem& p, int pair, int m, int quad) {
+  return *reinterpret_cast<const uint4*>(p.q + pair * kNvfp4Pair + m / 2 * 32 + quad * 8);
+}
 
 struct Words {
   u32 w[2][4];   // [block][step]
@@ -99,7 +80,7 @@ __device__ inline void multiply_one_row(const Words& words, const OneRow& x, u32
 // Where a lane's sum goes.
 __device__ inline u32 one_row_offset(int lane) {
   const u32 row = tile_row(lane / 4) + ((lane & 1) != 0 ? kLaneRows : 0);
-  return (row * Shape<1>::kRowStride + (lane >> 1 & 1)) * sizeof(float);
+  return (row * Shape::kRowStride + (lane >> 1 & 1)) * sizeof(float);
 }
 
 // Up to eight or sixteen rows of one block, the scales folded into the weights. kFree: the sums may round.
@@ -140,31 +121,9 @@ __device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales0
   for (int i = 0; i < 4 * kColumnTiles; ++i) d[i / 4][i % 4] = static_cast<float>(total[i / 4][i % 4]);
 }
 
-template <int kColumnTiles, bool kExact>
-__device__ inline void multiply_rows(const Words& words, const uint4 (&x)[4 * kColumnTiles], u32 sums, int lane) {
-  const u32 scales[2][2] = {{words.scales.x, words.scales.y}, {words.scales.z, words.scales.w}};
-  const u32 to = sums + (tile_row(lane / 4) * kColumns + lane % 4 * 2) * sizeof(float);
-#pragma unroll
-  for (int block = 0; block < 2; ++block) {
-    float d[kColumnTiles][4] = {};
-    if constexpr (kExact) {
-      multiply_block_exactly<kColumnTiles>(words.w[block], scales[block][0], scales[block][1], x, block, d);
-    } else {
-      multiply_block<kColumnTiles>(words.w[block], scales[block][0], scales[block][1], x, block, d);
-    }
-#pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j) {
-      const u32 at = to + (block * kColumnTiles + j) * kTileRows * kColumns * sizeof(float);
-      store_shared8(at, d[j][0], d[j][1]);
-      store_shared8(at + kLaneRows * kColumns * sizeof(float), d[j][2], d[j][3]);
-    }
-  }
-}
-
-template <int kTokens>
 struct Compute {
-  using S = Shape<kTokens>;
-  const Shared<kTokens>& shared;
+  using S = Shape;
+  const Shared& shared;
   const Problem& p;
   int n_tiles, warp, lane;
   u32 base;  // of shared
@@ -179,11 +138,9 @@ struct Compute {
     u32 parity = 1;
 
     __device__ Published(u32 base, int warp, int lane)
-        : at(base + offsetof(Shared<kTokens>, sums) +
-             warp * 2 * (kTokens == 1 ? 1 : kTileRows * kTokens) * sizeof(float) +
-             (kTokens == 1 ? one_row_offset(lane) : 0)),
+        : at(base + offsetof(Shared, sums) + warp * 2 * sizeof(float) + one_row_offset(lane)),
           first(at),
-          filled(base + offsetof(Shared<kTokens>, filled)) {}
+          filled(base + offsetof(Shared, filled)) {}
     __device__ void publish(int lane) const {
       if (lane == 0) barrier_arrive(filled);
     }
@@ -223,24 +180,15 @@ struct Compute {
     }
   };
   __device__ Source source(const Passes& pass) const {
-    return {base + static_cast<u32>(offsetof(Shared<kTokens>, units)) + pass.first * 8, static_cast<int>(pass.tiles()),
+    return {base + static_cast<u32>(offsetof(Shared, units)) + pass.first * 8, static_cast<int>(pass.tiles()),
             static_cast<u32>((pass.round * kWarps + warp) * kUnitBytes + lane * 16)};
   }
 
-  __device__ void multiply(const Words& words, const Activations<kTokens>& x, const OneRow& one_row, u32 sums,
-                           bool exact) const {
-    if constexpr (kTokens == 1) {
-      if (exact) {
-        multiply_one_row<true>(words, one_row, sums, lane);
-      } else {
-        multiply_one_row<false>(words, one_row, sums, lane);
-      }
+  __device__ void multiply(const Words& words, const OneRow& x, u32 sums, bool exact) const {
+    if (exact) {
+      multiply_one_row<true>(words, x, sums, lane);
     } else {
-      if (exact) {
-        multiply_rows<S::kColumnTiles, true>(words, x.pieces, sums, lane);
-      } else {
-        multiply_rows<S::kColumnTiles, false>(words, x.pieces, sums, lane);
-      }
+      multiply_one_row<false>(words, x, sums, lane);
     }
   }
 
@@ -265,17 +213,17 @@ struct Compute {
 
   // One pair of kHere tiles: sums of this round's pair, and the copies of a later pass into the slots that fall free.
   template <int kHere, bool kMixed>
-  __device__ void step(const Activations<kTokens>& x, const OneRow& one_row, const Source& ahead, u32 steps, int tile,
-                       u32 slot, const std::uint8_t* is_exact, Published& sums) const {
+  __device__ void step(const OneRow& x, const Source& ahead, u32 steps, int tile, u32 slot,
+                       const std::uint8_t* is_exact, Published& sums) const {
     wait_for_oldest(steps);
     __syncwarp();  // the copies of all lanes have landed
     Words words[kHere];
 #pragma unroll
-    for (int u = 0; u < kHere; ++u) words[u] = load_words<kTokens == 1>(slot + u * kUnitBytes, lane);
+    for (int u = 0; u < kHere; ++u) words[u] = load_words<true>(slot + u * kUnitBytes, lane);
     sums.claim();
 #pragma unroll
     for (int u = 0; u < kHere; ++u) {
-      multiply(words[u], x, one_row, sums.at + u * S::kSums * static_cast<u32>(sizeof(float)),
+      multiply(words[u], x, sums.at + u * S::kSums * static_cast<u32>(sizeof(float)),
                kMixed && is_exact[tile + u] != 0);
     }
     __syncwarp();  // the words are read, the sums are written
@@ -291,7 +239,7 @@ struct Compute {
     const Groups groups(n_tiles, ring_units);
     const u32 widest = groups.size(0);
     const u32 lookahead = ring_units / widest;  // passes
-    const u32 ring = base + static_cast<u32>(sizeof(Shared<kTokens>)) + warp * ring_units * kUnitBytes;
+    const u32 ring = base + static_cast<u32>(sizeof(Shared)) + warp * ring_units * kUnitBytes;
     Passes ahead(groups, my_rounds);
     for (u32 i = 0; i < lookahead; ++i, ahead.next()) {
       const Source from = source(ahead);
@@ -301,9 +249,8 @@ struct Compute {
     }
     wait_for_predecessors();
 
-    const int first_row = blockIdx.y * kNvfp4GemvRows;
-    Activations<kTokens> next = {};
-    if (my_rounds > 0) next.load(p, first_row, warp, lane / 4, lane % 4);
+    uint4 next = {};
+    if (my_rounds > 0) next = load_piece(p, warp, lane / 4, lane % 4);
     Published sums(base, warp, lane);
     for (u32 group = 0, first = 0; group < groups.n; first += groups.size(group++)) {
       const int group_tiles = groups.size(group);
@@ -311,20 +258,20 @@ struct Compute {
       const u32 ring_end = ring + lookahead * group_tiles * kUnitBytes;
       u32 slot = ring;  // where there is a second group, a pass has gone once around
       for (u32 round = 0; round < my_rounds; ++round, ahead.next()) {
-        const Activations<kTokens> x = next;
+        const uint4 piece = next;
         const u32 following = round + 1 < my_rounds ? round + 1 : 0;
-        if (my_rounds > 1) next.load(p, first_row, following * kWarps + warp, lane / 4, lane % 4);
-        OneRow one_row;
-        if constexpr (kTokens == 1) one_row.set(x.pieces[0], lane / 4);
+        if (my_rounds > 1) next = load_piece(p, following * kWarps + warp, lane / 4, lane % 4);
+        OneRow x;
+        x.set(piece, lane / 4);
         const Source from = source(ahead);
         int tile = 0;
         for (; tile + S::kUnits <= group_tiles; tile += S::kUnits) {
-          step<S::kUnits, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
+          step<S::kUnits, kMixed>(x, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
           slot += S::kUnits * kUnitBytes;
           sums.next();
         }
         if (tile < group_tiles) {
-          step<1, kMixed>(x, one_row, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
+          step<1, kMixed>(x, from, lookahead * steps, tile, slot, shared.is_exact + first, sums);
           slot += kUnitBytes;
           sums.next();
         }

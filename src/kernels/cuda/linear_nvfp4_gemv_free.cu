@@ -15,7 +15,7 @@ template <int kTokens, int kTiles>
 struct FreeShape {
   static constexpr int kColumnTiles = kTokens == 16 ? 2 : 1;
   static constexpr int kSums = kTokens == 1 ? 2 : 4 * kColumnTiles;  // of a lane and tile
-  static constexpr float kUnit = Shape<kTokens>::kSumUnit;
+  static constexpr float kUnit = kTokens == 1 ? Shape::kSumUnit : kSumUnit;
   static constexpr int kTileSums = kTileRows * kTokens;  // [kTokens, kTileRows]
   // A step of a warp: a unit of each tile, and the activations that they meet, [kTokens, kRowPieces].
   static constexpr int kStepBytes = kTiles * kUnitBytes + kTokens * kRowPieces * 16;
@@ -24,6 +24,13 @@ struct FreeShape {
   static constexpr int kSteps = kMostBytes / (kWarps * kStepBytes) < 8 ? kMostBytes / (kWarps * kStepBytes) : 8;
   static constexpr int kRingBytes = kWarps * kSteps * kStepBytes;
   static_assert(kSteps >= 2 && kWarps * kTiles * kTileSums * sizeof(float) <= kRingBytes, "the sums follow the ring");
+};
+
+// Of a pair, in a lane: one piece of one row, or [column tile, block, half of a block].
+template <int kTokens>
+struct Activations {
+  static constexpr int kPieces = kTokens == 1 ? 1 : kTokens / 2;
+  uint4 pieces[kPieces];
 };
 
 // A tile of this thread block.

@@ -11,30 +11,27 @@ constexpr int kRoundBlocks = 2 * kWarps;
 constexpr int kMaxTiles = 128;  // of a block of threads
 constexpr int kColumns = 8;     // of the matrix instruction
 
-// kTokens: 1, 8 or 16.
-template <int kTokens>
+// One row.
 struct Shape {
-  static constexpr int kUnits = kTokens == 1 ? 2 : 1;       // of a step of a warp: one pair of so many tiles
-  static constexpr int kRingUnits = kTokens == 1 ? 10 : 8;  // of a warp; also the most tiles between two passes over K
-  static constexpr int kChains = kTokens == 16 ? 4 : 2;     // warps that run the fma per block; each has its tiles
-  static constexpr float kSumUnit = kTokens == 1 ? 0x1p33f : nvfp4::kSumUnit;
+  static constexpr int kUnits = 2;       // of a step of a warp: one pair of so many tiles
+  static constexpr int kRingUnits = 10;  // of a warp; also the most tiles between two passes over K
+  static constexpr int kChains = 2;      // warps that run the fma per block; each has its tiles
+  static constexpr float kSumUnit = 0x1p33f;
   static constexpr int kThreads = (kWarps + kChains) * kWarp;
-  static constexpr int kColumnTiles = kTokens == 16 ? 2 : 1;
-  static constexpr int kBlocksPerMultiprocessor = kTokens == 16 ? 1 : 2;
-  static constexpr int kSumBuffers = kTokens == 1 ? 4 : kTokens == 8 ? 3 : 2;
-  // Sums of a tile in a round: [blocks, column tiles, 16 rows, 8], or for one token [16 rows, blocks] with a gap that
-  // keeps 16-byte loads of neighbouring rows off each other's banks.
+  static constexpr int kBlocksPerMultiprocessor = 2;
+  static constexpr int kSumBuffers = 4;
+  // Sums of a tile in a round: [16 rows, blocks] with a gap that keeps 16-byte loads of neighbouring rows off each
+  // other's banks.
   static constexpr int kRowStride = kRoundBlocks + 4;
-  static constexpr int kSums = kTokens == 1 ? kTileRows * kRowStride : kRoundBlocks * kTileRows * kTokens;
+  static constexpr int kSums = kTileRows * kRowStride;
 };
 
 // What lies behind it in shared memory: rings [kWarps, ring_units, kUnitBytes], as large as the GPU allows.
-template <int kTokens>
 struct alignas(128) Shared {
-  using S = Shape<kTokens>;
+  using S = Shape;
   alignas(16) float sums[S::kSumBuffers][S::kUnits][S::kSums];
-  alignas(16) float acc[S::kRingUnits][kTileRows * kTokens];  // of the chain between rounds
-  alignas(16) float factors[S::kChains][kNvfp4MaxSegments][kRoundBlocks][kTokens];
+  alignas(16) float acc[S::kRingUnits][kTileRows];  // of the chain between rounds
+  alignas(16) float factors[S::kChains][kNvfp4MaxSegments][kRoundBlocks];
   const std::uint8_t* units[kMaxTiles + S::kRingUnits];  // of each tile
   std::uint8_t segment[kMaxTiles];
   std::uint8_t is_exact[kMaxTiles];
@@ -44,13 +41,12 @@ struct alignas(128) Shared {
 };
 
 // Tiles of this block of threads, written down once.
-template <int kTokens>
-__device__ int list_tiles(const Problem& p, bool only_exact, Shared<kTokens>& shared) {
+__device__ inline int list_tiles(const Problem& p, bool only_exact, Shared& shared) {
   int n_tiles = 0;
   for (int s = 0; s < p.n_segments; ++s) n_tiles += p.segments[s].n_tiles;
   const int first = blockIdx.x, step = gridDim.x;
   const int mine = n_tiles > first ? (n_tiles - first + step - 1) / step : 0;
-  for (int i = threadIdx.x; i < mine; i += Shape<kTokens>::kThreads) {
+  for (int i = threadIdx.x; i < mine; i += Shape::kThreads) {
     int tile = first + i * step, s = 0;
     for (; tile >= p.segments[s].n_tiles; ++s) tile -= p.segments[s].n_tiles;
     if (only_exact) tile = p.segments[s].exact_list[tile];

@@ -43,6 +43,8 @@ cudaError_t launch_free_gemm_wgmma(const Problem& problem, const Device& device,
 
 // out = q * weights^T for every row in groups of up to 16; with `only_exact`, for the tiles that need the exact route.
 cudaError_t launch_gemv(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
+// For two rows or more, which launch_gemv hands on.
+cudaError_t launch_gemv_rows(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
 // The same without the exact route: tiles that need it are left wrong.
 cudaError_t launch_gemm_mma(const Problem& problem, const Device& device, cudaStream_t stream);
 cudaError_t launch_gemm_wgmma(const Problem& problem, const Device& device, cudaStream_t stream);
