@@ -24,13 +24,6 @@ struct OpFlags {
   std::string output;
 };
 
-// All that bench can ask for by name: "auto" would leave open what was measured.
-std::vector<std::string> backends() {
-  std::vector<std::string> names = backend_choices();
-  names.erase(names.begin());
-  return names;
-}
-
 void add_shapes(CLI::App& command, std::vector<measure::OpShape>& shapes) {
   const auto take = [&shapes](const std::vector<std::string>& texts) {
     shapes.clear();
@@ -107,8 +100,8 @@ Command add_bench_op(CLI::App& bench) {
   const std::vector<std::string> formats = measure::op_formats();
   add_choices(*command, "--format", options.formats, formats, "Of the weights: " + in_words(formats));
   add_numbers(*command, "-m,--tokens", options.tokens, "Tokens at once; up to 16 are a gemv, more a gemm", 1, 1 << 16);
-  add_choice(*command, "--backend", options.backend, backends(),
-             in_words(backends()) + "; a share of the limit is known of cpu only");
+  // Not "auto", which would leave open what was measured.
+  add_backend_choice(*command, options.backend, false, "; a share of the limit is known of cpu only");
   std::vector<std::string> isas = isa_choices();
   isas.front() = "all";
   add_choices(*command, "--isa", options.isas, isas,

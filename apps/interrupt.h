@@ -10,6 +10,8 @@ namespace nibble::apps {
 // program.
 void catch_interrupts(std::initializer_list<int> signals, int sa_flags);
 
+constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
+
 bool interrupted();
 void clear_interrupt();
 

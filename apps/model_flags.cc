@@ -26,10 +26,38 @@ bool is_one_of(const std::vector<std::string>& choices, const std::string& value
 
 }  // namespace
 
-std::vector<std::string> backend_choices() {
-  std::vector<std::string> names = {"auto"};
-  for (const kernels::BackendState& known : kernels::backend_states()) names.emplace_back(known.name);
-  return names;
+namespace {
+
+struct BackendNames {
+  std::vector<std::string> known, usable;
+  std::string absent;  // "not here: metal (why), ..."; empty: none
+
+  explicit BackendNames(bool with_auto) {
+    if (with_auto) known = usable = {"auto"};
+    for (const kernels::BackendState& backend : kernels::backend_states()) {
+      known.emplace_back(backend.name);
+      if (backend.unusable_because.empty()) {
+        usable.emplace_back(backend.name);
+      } else {
+        absent += fmt::format("{}{}: {}", absent.empty() ? "not here: " : "; ", backend.name, backend.unusable_because);
+      }
+    }
+  }
+  std::string expected() const { return fmt::format("one of: {}", fmt::join(usable, ", ")); }
+};
+
+}  // namespace
+
+void add_backend_choice(CLI::App& command, std::string& backend, bool takes_auto, const std::string& about) {
+  const BackendNames names(takes_auto);
+  const auto choose = [&backend, names](const std::string& text) {
+    if (!is_one_of(names.known, text)) throw BadUsage(bad_value("--backend", text, names.expected()));
+    backend = text;
+  };
+  const std::string absent = names.absent.empty() ? "" : " (" + names.absent + ")";
+  command.add_option_function<std::string>("--backend", choose, in_words(names.usable) + about + absent)
+      ->type_name("NAME")
+      ->default_str(backend);
 }
 
 std::vector<std::string> isa_choices() {
@@ -54,8 +82,9 @@ std::optional<Error> fault_of(const measure::Subject& subject) {
                  .found = value,
                  .expected = fmt::format("one of: {}", fmt::join(choices, ", "))};
   };
+  const BackendNames backends(true);
   const std::vector<std::string> contracts = contract_choices(true);
-  if (!is_one_of(backend_choices(), subject.backend)) return refused("backend", subject.backend, backend_choices());
+  if (!is_one_of(backends.known, subject.backend)) return refused("backend", subject.backend, backends.usable);
   if (!is_one_of(isa_choices(), subject.isa)) return refused("isa", subject.isa, isa_choices());
   if (!subject.contract.empty() && !is_one_of(contracts, subject.contract)) {
     return refused("contract", subject.contract, contracts);
@@ -97,9 +126,8 @@ void ModelFlags::add_machine(CLI::App& command) {
 }
 
 void ModelFlags::add_backend(CLI::App& command) {
-  add_choice(command, "--backend", backend, backend_choices(),
-             in_words(backend_choices()) +
-                 "; auto is the first that works here with the model, reference the contract as plain loops");
+  add_backend_choice(command, backend, true,
+                     "; auto is the first that works here with the model, reference the contract as plain loops");
   add_choice(command, "--isa", isa, isa_choices(), "Instruction set of the cpu backend: " + in_words(isa_choices()));
   command.parse_complete_callback([this] {
     if (auto fault = fault_of(subject())) throw BadUsage(std::move(*fault));

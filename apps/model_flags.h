@@ -42,8 +42,9 @@ model::WeightProgress weight_bar();
 
 void add_threads(CLI::App& command, int& n_threads);
 
-// What --backend and --isa take.
-std::vector<std::string> backend_choices();
+// --backend: takes every backend that nibble knows, so that one that is not here can say why, and lists those that are.
+void add_backend_choice(CLI::App& command, std::string& backend, bool takes_auto, const std::string& about);
+// What --isa takes.
 std::vector<std::string> isa_choices();
 // KEY=VALUE,... of measure::with_settings, checked as far as no file is needed.
 CLI::Option* add_settings(CLI::App& command, const std::string& flag, std::string& settings,

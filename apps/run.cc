@@ -22,8 +22,6 @@
 namespace nibble::apps {
 namespace {
 
-constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
-
 struct RunFlags {
   ModelFlags model;
   GenerationFlags generation;

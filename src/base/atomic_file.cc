@@ -19,6 +19,7 @@
 namespace nibble {
 namespace {
 
+constexpr int kMostNames = 1000;                         // that are tried for a temporary file
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // some systems refuse more in one call
 
 std::string folder_of(const std::string& path) {
@@ -27,9 +28,22 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+std::string name_of(int fd) {
+  return fmt::format("/proc/self/fd/{}", fd);
+}
+
 std::string resolve(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
   return real ? std::string(real.get()) : path;  // a file that does not exist yet keeps the name that was given
+}
+
+// A file that is in the folder but has no name yet, so that a process that is killed leaves nothing; -1 where there is
+// no such thing. It gets its name through /proc.
+int open_unnamed(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (fd >= 0 && ::access(name_of(fd).c_str(), F_OK) == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
 }
 
 std::string free_space(const std::string& path) {
@@ -50,12 +64,27 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
                  .found = S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket",
                  .expected = "a new name, or a file to replace"};
   }
-  for (int attempt = 0;; ++attempt) {
-    file.temporary_ = fmt::format("{}.partial-{}-{}", file.path_, ::getpid(), attempt);
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file.fd_ >= 0) return file;
-    if (errno != EEXIST || attempt == 1000) return file.system_error("create", errno);
+  file.fd_ = open_unnamed(folder_of(file.path_));
+  if (file.fd_ >= 0) return file;
+  const bool is_named = file.name_temporary([&](const char* name) {
+    file.fd_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return file.fd_ >= 0;
+  });
+  if (!is_named) return file.system_error("create", errno);
+  return file;
+}
+
+template <typename Make>
+bool AtomicFile::name_temporary(const Make& make) {
+  for (int attempt = 0; attempt <= kMostNames; ++attempt) {
+    std::string name = fmt::format("{}.partial-{}-{}", path_, ::getpid(), attempt);
+    if (make(name.c_str())) {
+      temporary_ = std::move(name);
+      return true;
+    }
+    if (errno != EEXIST) return false;
   }
+  return false;
 }
 
 Status AtomicFile::check(const std::string& path, std::span<const std::string> inputs) {
@@ -90,7 +119,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::discard() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
   fd_ = -1;
 }
 
@@ -126,7 +155,11 @@ Status AtomicFile::write(std::span<const std::byte> bytes) {
 
 Status AtomicFile::commit() {
   NIBBLE_CHECK(fd_ >= 0, "commit() twice or after a failure");
-  if (::fsync(fd_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  const auto link = [this](const char* name) {
+    return ::linkat(AT_FDCWD, name_of(fd_).c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+  };
+  const bool is_whole = ::fsync(fd_) == 0 && (!temporary_.empty() || name_temporary(link));
+  if (!is_whole || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     Error error = system_error("finish", errno);
     discard();
     return error;

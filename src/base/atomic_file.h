@@ -1,5 +1,7 @@
-// A file that appears under its name only when it is whole: written beside it under a temporary name, flushed to disk,
-// renamed. Without commit(), and after any failure, the temporary file is removed and an older file of the name stays.
+// A file that appears under its name only when it is whole: written without a name in its folder, flushed to disk,
+// named and renamed. Without commit(), after any failure, and where the process is killed, nothing is left and an older
+// file of the name stays. Where a file system has no files without names it is written as NAME.partial-PID-N, which a
+// killed process leaves behind.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +34,13 @@ class AtomicFile {
   AtomicFile() = default;
   Error system_error(const char* action, int code) const;
   void discard();
+  // Calls make(name) for temporary names until it succeeds or fails with another errno than EEXIST.
+  template <typename Make>
+  bool name_temporary(const Make& make);
 
   int fd_ = -1;
   std::string path_;
-  std::string temporary_;
+  std::string temporary_;  // empty: no name yet
   std::uint64_t size_ = 0;
 };
 

@@ -239,6 +239,24 @@ TEST(Commands, ControlCAtThePromptLeavesChat) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
+// Commands without something to sum up end by the signal itself, which a shell calls 130.
+TEST(Commands, ControlCEndsMeasurementsAtOnce) {
+  const std::string model = quoted(tiny({.context_length = 1U << 20}));
+  const std::string folder = quoted(test_folder());
+  ASSERT_EQ(run_shell("cd " + folder + " && yes the | head -n 60000 | tr '\\n' ' ' >long.txt").status, 0);
+  for (const std::string& command : std::vector<std::string>{
+           "ppl " + model + " -f long.txt --window 60000 -o out.json",
+           "compare " + model + " " + model + " --a contract=float -f long.txt --window 60000 -o out.json",
+           "bench decode " + model + " -n 10000 --repetitions 10000 -o out.json", "bench op --threads 1 -o out.json"}) {
+    const Outcome outcome = run_shell("cd " + folder + " && {\n" + started_by_a_person() + " " + command +
+                                      " & pid=$!\n"
+                                      "until grep -q nibble /proc/$pid/comm; do sleep 0.05; done; sleep 0.3\n"
+                                      "kill -INT $pid; wait $pid; }");
+    EXPECT_EQ(outcome.status, 130) << command << outcome.err;
+    EXPECT_EQ(run_shell("cd " + folder + " && ls | grep out.json").out, "") << command;
+  }
+}
+
 TEST(Commands, AnInterruptedAnswerIsSummedUpAndRecorded) {
   const std::string model = tiny({.context_length = 1U << 20});
   const std::string folder = quoted(test_folder());

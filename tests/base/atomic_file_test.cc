@@ -1,8 +1,12 @@
 #include "base/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "tests/base/file_size_limit.h"
 #include "tests/base/temp_dir.h"
@@ -63,6 +67,25 @@ TEST(AtomicFile, TwoWritersOfOneNameDoNotMeet) {
   ASSERT_TRUE(first->commit().ok() && second->commit().ok());
   EXPECT_EQ(content(dir.file("f")), "2");
   EXPECT_THAT(dir.names(), ElementsAre("f"));
+}
+
+TEST(AtomicFile, AKilledProcessLeavesNothing) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Result<AtomicFile> file = AtomicFile::create(dir.file("f"));
+    const bool written = file.ok() && file->write(bytes("half")).ok();
+    ::kill(::getpid(), written ? SIGKILL : SIGTERM);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  const std::vector<std::string> names = dir.names();
+  if (names.empty()) return;
+  // A file system without files that have no name.
+  EXPECT_THAT(names, ElementsAre(HasSubstr("f.partial-")));
+  EXPECT_LT(::open(dir.path().c_str(), O_TMPFILE | O_WRONLY, 0600), 0);
 }
 
 TEST(AtomicFile, AFullDiskIsReportedAndLeavesNothing) {
