@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -19,12 +21,22 @@ int finish(int status) {
   return lost && status == 0 ? 1 : status;
 }
 
+// What is left to say when a mapped file has lost the page that is read (base/mapped_file.h).
+extern "C" void end_of_a_shortened_file(int) {
+  static constexpr char kWords[] =
+      "error: a file that nibble reads was made shorter while it was in use\n"
+      "  hint:     run again; who replaces a model should write a new file and rename it\n";
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kWords, sizeof(kWords) - 1);
+  ::_exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace nibble;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the output, not the process without a word
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of the write, like a full disk
+  std::signal(SIGBUS, end_of_a_shortened_file);
   CLI::App app{
       "nibble: NVFP4 language models on CPUs and GPUs without FP4 units. One model file, one answer, bit for bit."};
   app.set_version_flag("--version", std::string("nibble ") + kVersion + " (" + kCommit + ")");

@@ -20,6 +20,7 @@ namespace nibble {
 namespace {
 
 constexpr int kMostNames = 1000;                         // that are tried for a temporary file
+constexpr std::size_t kLongestStem = 200;                // bytes of a file's name that its temporary name repeats
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // some systems refuse more in one call
 
 std::string folder_of(const std::string& path) {
@@ -64,6 +65,8 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
                  .found = S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket",
                  .expected = "a new name, or a file to replace"};
   }
+  // A file without a name would meet a name that cannot be at the very end.
+  if (::lstat(file.path_.c_str(), &status) != 0 && errno != ENOENT) return file.system_error("create", errno);
   file.fd_ = open_unnamed(folder_of(file.path_));
   if (file.fd_ >= 0) return file;
   const bool is_named = file.name_temporary([&](const char* name) {
@@ -76,8 +79,11 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
 
 template <typename Make>
 bool AtomicFile::name_temporary(const Make& make) {
+  // A name as long as names may be has no room for more.
+  const std::size_t folder = path_.rfind('/') == std::string::npos ? 0 : path_.rfind('/') + 1;
+  const std::string stem = path_.substr(0, folder + kLongestStem);
   for (int attempt = 0; attempt <= kMostNames; ++attempt) {
-    std::string name = fmt::format("{}.partial-{}-{}", path_, ::getpid(), attempt);
+    std::string name = fmt::format("{}.partial-{}-{}", stem, ::getpid(), attempt);
     if (make(name.c_str())) {
       temporary_ = std::move(name);
       return true;

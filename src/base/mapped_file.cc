@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "base/out_of_memory.h"
 #include "base/printable.h"
@@ -25,6 +26,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -49,7 +51,7 @@ Error system_error(const char* action, const std::string& path, int code) {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe that nobody writes to must come back to be refused, not wait for a writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return system_error("open", path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return system_error("examine", path, errno);
@@ -78,11 +80,26 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile mapped;
   mapped.path_ = path;
   mapped.bytes_ = {static_cast<const std::byte*>(address), size};
+  mapped.fd_ = file.release();
+  mapped.status_ = status;
   return mapped;
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status MappedFile::check_unchanged() const {
+  struct stat now {};
+  if (::fstat(fd_, &now) != 0) return system_error("examine", path_, errno);
+  const bool same_time = now.st_mtim.tv_sec == status_.st_mtim.tv_sec && now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec;
+  if (same_time && now.st_size == status_.st_size) return ok_status();
+  return Error{.message = fmt::format("{} was written to while it was in use", printable(path_)),
+               .file = path_,
+               .found = fmt::format("{} bytes, another time of the last change", now.st_size),
+               .expected = fmt::format("{} bytes, as it was opened", status_.st_size),
+               .hint = "run again; who replaces a model should write a new file and rename it"};
 }
 
 void release_pages(std::span<const std::byte> mapped_bytes) {

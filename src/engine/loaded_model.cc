@@ -209,6 +209,7 @@ Result<std::string> model_sha256(const GgufFile& file, const std::function<void(
       if (progress) progress(done);
     }
   }
+  NIBBLE_TRY(file.check_unchanged());
   return to_hex(hash.finish());
 }
 

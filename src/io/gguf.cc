@@ -96,6 +96,13 @@ const TensorView* GgufFile::find_tensor(std::string_view name) const {
   return &tensors_[*at];
 }
 
+Status GgufFile::check_unchanged() const {
+  for (const GgufPart& part : parts_) {
+    if (!part.map.bytes().empty()) NIBBLE_TRY(part.map.check_unchanged());
+  }
+  return ok_status();
+}
+
 void GgufFile::release(std::span<const std::byte> bytes) const {
   for (const GgufPart& part : parts_) {
     const std::span<const std::byte> mapped = part.map.bytes();

@@ -47,6 +47,8 @@ class GgufFile {
 
   // Lets bytes of the file that will not be needed soon stop counting as resident. Nothing happens to a caller's bytes.
   void release(std::span<const std::byte> bytes) const;
+  // Refuses if a file was written to since it was opened: what was computed may be of other bytes than are there now.
+  Status check_unchanged() const;
 
   const std::vector<GgufEntry>& metadata() const { return parts_.front().metadata; }
   const std::vector<TensorView>& tensors() const { return tensors_; }  // of all parts, in order

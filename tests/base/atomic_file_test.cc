@@ -112,6 +112,19 @@ TEST(AtomicFile, FollowsASymbolicLink) {
   EXPECT_THAT(dir.names(), UnorderedElementsAre("link", "real"));
 }
 
+TEST(AtomicFile, TakesEveryNameThatTheFileSystemTakesAndNoOther) {
+  const TempDir dir;
+  const std::string longest(255, 'n');
+  Result<AtomicFile> file = AtomicFile::create(dir.file(longest));
+  ASSERT_TRUE(file.ok() && file->write(bytes("new")).ok());
+  const Status whole = file->commit();
+  EXPECT_TRUE(whole.ok()) << whole.error().to_string();
+  EXPECT_THAT(dir.names(), ElementsAre(longest));
+  const Status refused = AtomicFile::check(dir.file(longest + "n"));  // before the work, not after it
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("too long"));
+}
+
 TEST(AtomicFile, RefusesWhatARenameWouldDestroy) {
   const TempDir dir;
   for (const std::string& path : {dir.path(), std::string("/dev/full"), std::string("/dev/null")}) {

@@ -1,5 +1,6 @@
 #include "base/mapped_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -32,6 +33,25 @@ TEST(MappedFile, MapsAFileAndSurvivesAMove) {
   EXPECT_EQ(file.bytes().data(), data);
   release_pages(file.bytes());
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), text);
+}
+
+TEST(MappedFile, KnowsWhetherItWasWrittenTo) {
+  const TempDir dir;
+  const std::string path = dir.write("f", std::as_bytes(std::span(std::string_view("forty-two"))));
+  const Result<MappedFile> file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(file->check_unchanged().ok());
+  dir.write("other", std::as_bytes(std::span(std::string_view("forty-six"))));
+  ASSERT_EQ(::rename(dir.file("other").c_str(), path.c_str()), 0);
+  EXPECT_TRUE(file->check_unchanged().ok());  // the name is another file's now; this one is as it was
+
+  const Result<MappedFile> renamed = MappedFile::open(path);
+  ASSERT_TRUE(renamed.ok());
+  const timespec times[] = {{0, UTIME_OMIT}, {1, 0}};  // as a write would, but on any clock
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  const Status changed = renamed->check_unchanged();
+  ASSERT_FALSE(changed.ok());
+  EXPECT_THAT(changed.error().to_string(), HasSubstr("written to while it was in use"));
 }
 
 TEST(MappedFile, RefusesWhatIsNoFile) {
