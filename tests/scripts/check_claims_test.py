@@ -161,6 +161,16 @@ class CheckClaims(unittest.TestCase):
         self.assertEqual(self.check("--write")[0], 0)
         self.assertIn("A is no difference can be told", (self.root / "README.md").read_text(encoding="utf-8"))
 
+    def test_no_verdict_where_a_side_was_kept_waiting(self) -> None:
+        self.claims = CLAIMS.replace("A is faster:", "A is {word}:").replace("slower", "") + "\n"
+        self.claims = self.claims.replace('figures.rate =', 'figures.word = { receipt = "bench/a.json", path = "/speed", as = "verdict" }\n'
+                                          'figures.rate =')
+        self.a["peer"] = {"samples_s": [1.0, 1.9, 1.9]}
+        self.assertEqual(self.check()[0], 0)
+        self.a["peer"] = {"samples_s": [1.0, 2.1, 2.2]}
+        self.assertEqual(self.check("--write")[0], 0)
+        self.assertIn("A is no verdict, one side was kept waiting", (self.root / "README.md").read_text(encoding="utf-8"))
+
     def test_rows_of_a_block_share_cells_and_figures(self) -> None:
         block = """
 [[block]]
