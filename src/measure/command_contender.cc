@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <chrono>
+#include <cmath>
 #include <utility>
 
+#include "base/printable.h"
 #include "measure/child_process.h"
 #include "measure/contender.h"
 
@@ -20,24 +24,39 @@ class CommandContender final : public Contender {
 
   Result<Sample> run() override {
     const auto begin = std::chrono::steady_clock::now();
-    NIBBLE_ASSIGN(ChildProcess child, ChildProcess::start({"/bin/sh", "-c", command_}, false));
-    NIBBLE_ASSIGN(std::string output, child.read_all(kTimeout));
+    auto child = ChildProcess::start({"/bin/sh", "-c", command_}, false);
+    if (!child.ok()) return fault("cannot be run", child.error().message, "a command for /bin/sh");
+    const auto output = child->read_all(kTimeout);
+    if (!output.ok()) return fault("failed", output.error().message, "exit status 0");
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    const Json line = Json::parse(last_line(std::move(output)), nullptr, false);
-    if (!line.is_object() || !line.contains("seconds")) return Sample{elapsed.count(), ""};
-    if (!line["seconds"].is_number() || line["seconds"].get<double>() <= 0) {
-      return Error{
-          .message = "the command's 'seconds' is not a time", .file = command_, .found = line["seconds"].dump()};
+    const std::string line = last_line(*output);
+    const Json told = Json::parse(line, nullptr, false);
+    // JSON has no NaN and no infinity, and whoever prints one meant to tell a time.
+    const bool means_to_tell = line.starts_with('{') && line.find("\"seconds\"") != std::string::npos;
+    if (!told.is_object() || !told.contains("seconds")) {
+      if (means_to_tell) return no_time(line);
+      return Sample{elapsed.count(), ""};
     }
+    const double seconds = told["seconds"].is_number() ? told["seconds"].get<double>() : 0;
+    if (!std::isfinite(seconds) || seconds <= 0) return no_time(line);
     tells_seconds_ = true;
-    const bool has_digest = line.contains("digest") && line["digest"].is_string();
-    return Sample{line["seconds"].get<double>(), has_digest ? line["digest"].get<std::string>() : ""};
+    const bool has_digest = told.contains("digest") && told["digest"].is_string();
+    return Sample{seconds, has_digest ? told["digest"].get<std::string>() : ""};
   }
   Json facts() const override {
     return {{"command", command_}, {"seconds", tells_seconds_ ? "as the command says" : "from start to end"}};
   }
 
  private:
+  Error fault(const char* what, const std::string& found, const char* expected) const {
+    return Error{.message = fmt::format("the command of B, '{}', {}", printable(command_), what),
+                 .found = printable(found),
+                 .expected = expected};
+  }
+  Error no_time(const std::string& line) const {
+    return fault("tells no time", line, "a last line {\"seconds\": S} with S above 0, or none");
+  }
+
   std::string command_;
   bool tells_seconds_ = false;
 };

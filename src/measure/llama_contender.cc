@@ -91,7 +91,8 @@ class BenchContender final : public Contender {
     if (!output.ok()) return not_here(output.error().message, options_);
     const Json tests = Json::parse(*output, nullptr, false);
     const Json::json_pointer samples("/0/samples_ns/0");
-    if (!tests.is_array() || !tests.contains(samples) || !tests[samples].is_number()) {
+    if (!tests.is_array() || !tests.contains(samples) || !tests[samples].is_number() ||
+        tests[samples].get<double>() <= 0) {
       return not_here("its output has no samples_ns", options_);
     }
     if (const std::string commit = string_at(tests[0], "build_commit"); !commit.empty()) commit_ = commit;

@@ -33,7 +33,8 @@ Result<Sample> PythonPeer::sample() {
   NIBBLE_TRY(child_.write_line("run"));
   NIBBLE_ASSIGN(std::string line, child_.read_line(kTimeout));
   const Json answer = Json::parse(line, nullptr, false);
-  if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number()) {
+  if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number() ||
+      answer["seconds"].get<double>() <= 0) {
     return refusal(answer, std::move(line));
   }
   return Sample{answer["seconds"].get<double>(), string_at(answer, "digest")};

@@ -203,8 +203,23 @@ TEST(Contenders, ACommandTellsItsSecondsOrIsTimed) {
   const auto silent = make_command_contender("true")->run();
   ASSERT_TRUE(silent.ok());
   EXPECT_GT(silent->seconds, 0);
-  EXPECT_FALSE(make_command_contender("exit 3")->run().ok());
-  EXPECT_FALSE(make_command_contender(R"(echo '{"seconds": "soon"}')")->run().ok());
+  EXPECT_TRUE(make_command_contender(R"(echo '{"minutes": 3}')")->run().ok());
+}
+
+TEST(Contenders, ACommandThatTellsNoTimeIsNamed) {
+  const auto fault_of = [](const std::string& command) {
+    const auto sample = make_command_contender(command)->run();
+    EXPECT_FALSE(sample.ok()) << command;
+    const Error error = sample.ok() ? Error{} : sample.error();
+    EXPECT_NE(error.message.find("'" + command + "'"), std::string::npos) << error.to_string();
+    return error;
+  };
+  EXPECT_EQ(fault_of("exit 3").found, "/bin/sh: exit status 3");
+  EXPECT_EQ(fault_of("kill -9 $$").found, "/bin/sh: was ended by a signal");
+  for (const char* seconds : {"nan", "NaN", "inf", "Infinity", "1e999", "-1", "-0.0", "0", "null", "\"soon\""}) {
+    const std::string line = std::string(R"({"seconds": )") + seconds + "}";
+    EXPECT_EQ(fault_of("echo '" + line + "'").found, line);
+  }
 }
 
 const Task kTask = {Work::kDecode, {1, 2}, {3}};
