@@ -16,7 +16,7 @@ usage: scripts/gpu_check.sh [--bundle DIR] [--out DIR] [--without PART]... [MODE
                   weights, which are made here
   --bundle DIR    libraries and models that --prepare made
   --out DIR       logs and receipts (default: build/gpu_check/out)
-  --without PART  leaves out build (programs are there already), tests, equality, sanitizer or benchmark
+  --without PART  leaves out build (programs are there already), canary, tests, equality, sanitizer or benchmark
   --prepare DIR   on a Debian machine with the packages of scripts/install_deps.sh: copies headers and libraries to DIR, and
                   the models compressed in pieces of 50 MB (DIR/NAME.gguf.xz.00, .01, ...), each small enough for a machine
                   that is reached by small transfers only. Pieces may arrive one by one; --bundle joins them:
@@ -27,13 +27,29 @@ TEXT
 BUNDLE='' OUT=build/gpu_check/out PREPARE='' MODELS=() WITHOUT=' '
 while [ $# -gt 0 ]; do
   case $1 in
-    --bundle) BUNDLE=$(cd "$2" && pwd) && shift ;;
+    --bundle | --out | --prepare | --without)
+      case ${2:-} in '' | -*) wrong_usage "$1 needs a value" ;; esac
+      ;;&
+    --bundle)
+      [ -r "$2/libraries.tar.xz" ] || wrong_usage "$2 is not a bundle" "--prepare makes one, with a libraries.tar.xz in it"
+      BUNDLE=$(cd "$2" && pwd)
+      shift
+      ;;
     --out) OUT=$2 && shift ;;
     --prepare) PREPARE=$2 && shift ;;
-    --without) WITHOUT+="$2 " && shift ;;
+    --without)
+      case $2 in
+        build | canary | tests | equality | sanitizer | benchmark) WITHOUT+="$2 " ;;
+        *) wrong_usage "there is no part '$2'" "parts: build, canary, tests, equality, sanitizer, benchmark" ;;
+      esac
+      shift
+      ;;
     -h | --help) usage && exit 0 ;;
-    -*) usage >&2 && exit 2 ;;
-    *) MODELS+=("$1") ;;
+    -*) wrong_usage "there is no flag $1" ;;
+    *)
+      [ -r "$1" ] || wrong_usage "there is no model '$1'"
+      MODELS+=("$1")
+      ;;
   esac
   shift
 done
