@@ -34,7 +34,7 @@ struct BenchFlags {
 
 // The other side, or null.
 Result<std::unique_ptr<measure::Contender>> make_peer(const BenchFlags& flags, const measure::Task& task) {
-  if (!flags.vs_command.empty()) return measure::make_command_contender(flags.vs_command);
+  if (!flags.vs_command.empty()) return measure::make_command_contender(flags.vs_command, task);
   if (!flags.against.empty()) {
     measure::LlamaOptions llama = flags.llama;
     llama.n_threads = flags.model.n_threads > 0 ? flags.model.n_threads : hardware_threads();
@@ -61,6 +61,9 @@ void print(const Json& json) {
   say("A runs at {:.3f} of B's speed, 95 % interval {:.3f} to {:.3f}{}\n", speed["ratio"].get<double>(),
       speed["low"].get<double>(), speed["high"].get<double>(),
       speed["excludes_one"] ? "" : ": no difference can be told");
+  if (json["cells"][1].value("work", "") == "not told") {
+    say("work: not compared, for B tells no \"timed_tokens\"\n");
+  }
   say("logits after the last token: {}\n", json["same_logits"].is_null() ? "not compared"
                                            : json["same_logits"]         ? "the same, bit for bit"
                                                                          : "not the same bits");
@@ -75,7 +78,9 @@ Result<int> bench(const BenchFlags& flags, Work work) {
   if (flags.one) {
     for (int i = 0; i < flags.options.warmups; ++i) NIBBLE_TRY(a->run());
     NIBBLE_ASSIGN(const measure::Sample sample, a->run());
-    write_out(Json{{"seconds", sample.seconds}, {"digest", sample.digest}}.dump() + "\n");
+    Json line = {{"seconds", sample.seconds}, {"digest", sample.digest}};
+    line.update(measure::task_facts(task));
+    write_out(line.dump() + "\n");
     return 0;
   }
   NIBBLE_ASSIGN(const auto b, make_peer(flags, task));

@@ -20,7 +20,7 @@ std::string last_line(std::string text) {
 
 class CommandContender final : public Contender {
  public:
-  explicit CommandContender(std::string command) : command_(std::move(command)) {}
+  CommandContender(std::string command, const Task& task) : command_(std::move(command)), task_(task_facts(task)) {}
 
   Result<Sample> run() override {
     const auto begin = std::chrono::steady_clock::now();
@@ -40,11 +40,14 @@ class CommandContender final : public Contender {
     const double seconds = told["seconds"].is_number() ? told["seconds"].get<double>() : 0;
     if (!std::isfinite(seconds) || seconds <= 0) return no_time(line);
     tells_seconds_ = true;
+    NIBBLE_TRY(check_work(told));
     const bool has_digest = told.contains("digest") && told["digest"].is_string();
     return Sample{seconds, has_digest ? told["digest"].get<std::string>() : ""};
   }
   Json facts() const override {
-    return {{"command", command_}, {"seconds", tells_seconds_ ? "as the command says" : "from start to end"}};
+    return {{"command", command_},
+            {"seconds", tells_seconds_ ? "as the command says" : "from start to end"},
+            {"work", tells_work_ ? "that of A, as the command says" : "not told"}};
   }
 
  private:
@@ -57,14 +60,30 @@ class CommandContender final : public Contender {
     return fault("tells no time", line, "a last line {\"seconds\": S} with S above 0, or none");
   }
 
+  // Times of different work are no comparison.
+  Status check_work(const Json& told) {
+    tells_work_ = told.contains("timed_tokens");
+    for (const auto& [key, ours] : task_.items()) {
+      if (!told.contains(key) || told[key] == ours) continue;
+      Error error = fault("does other work than A, and times of different work are not compared",
+                          fmt::format("{} {}", key, told[key].dump()), "");
+      error.expected = fmt::format("{} {}", key, ours.dump());
+      error.hint = "give both sides the same command, tokens, prefix, text and vocabulary";
+      return error;
+    }
+    return ok_status();
+  }
+
   std::string command_;
+  Json task_;
   bool tells_seconds_ = false;
+  bool tells_work_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Contender> make_command_contender(const std::string& command) {
-  return std::make_unique<CommandContender>(command);
+std::unique_ptr<Contender> make_command_contender(const std::string& command, const Task& task) {
+  return std::make_unique<CommandContender>(command, task);
 }
 
 }  // namespace nibble::measure

@@ -25,6 +25,9 @@ struct Task {
   std::string vocabulary = {};       // digest of the tokenizer that the tokens are of; empty: not checked
 };
 
+// {"work", "prefix_tokens", "timed_tokens", "tokens_sha256" of all their ids}: what two sides must have alike.
+Json task_facts(const Task& task);
+
 struct Sample {
   double seconds = 0;
   std::string digest = {};  // of the logits after the last token; empty where a peer tells none
@@ -41,8 +44,9 @@ class Contender {
 Result<std::unique_ptr<Contender>> make_nibble_contender(const Subject& subject, const Task& task);
 
 // Any command, run through the shell once a sample. If the last line that it prints is a JSON object with "seconds"
-// (and perhaps "digest"), that is the sample; otherwise the time from its start to its end.
-std::unique_ptr<Contender> make_command_contender(const std::string& command);
+// (and perhaps "digest"), that is the sample; otherwise the time from its start to its end. What that line has of
+// task_facts() must be those of `task`; facts() says "work": "not told" where "timed_tokens" is not there.
+std::unique_ptr<Contender> make_command_contender(const std::string& command, const Task& task);
 
 // llama.cpp on a GGUF of the same model. Both say in words what is missing if it cannot be run.
 struct LlamaOptions {

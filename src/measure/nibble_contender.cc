@@ -1,6 +1,8 @@
 #include <chrono>
+#include <span>
 #include <utility>
 
+#include "base/sha256.h"
 #include "engine/logits_digest.h"
 #include "engine/session.h"
 #include "measure/contender.h"
@@ -92,6 +94,15 @@ std::string_view work_name(Work work) {
       return "load";
   }
   return "";
+}
+
+Json task_facts(const Task& task) {
+  Sha256 ids;
+  for (const auto& part : {std::span(task.prefix), std::span(task.tokens)}) ids.update(std::as_bytes(part));
+  return {{"work", work_name(task.work)},
+          {"prefix_tokens", task.prefix.size()},
+          {"timed_tokens", task.tokens.size()},
+          {"tokens_sha256", to_hex(ids.finish())}};
 }
 
 Result<std::unique_ptr<Contender>> make_nibble_contender(const Subject& subject, const Task& task) {

@@ -194,21 +194,23 @@ TEST(ModelBench, OtherLogitsTheSecondTimeAreAFailure) {
   EXPECT_FALSE(bench_model({}, fickle, nullptr, {}).ok());
 }
 
+const Task kTask = {Work::kDecode, {1, 2}, {3}};
+
 TEST(Contenders, ACommandTellsItsSecondsOrIsTimed) {
-  const auto tells = make_command_contender(R"(echo noise; echo '{"seconds": 0.25, "digest": "d"}')");
+  const auto tells = make_command_contender(R"(echo noise; echo '{"seconds": 0.25, "digest": "d"}')", kTask);
   const auto sample = tells->run();
   ASSERT_TRUE(sample.ok());
   EXPECT_EQ(sample->seconds, 0.25);
   EXPECT_EQ(sample->digest, "d");
-  const auto silent = make_command_contender("true")->run();
+  const auto silent = make_command_contender("true", kTask)->run();
   ASSERT_TRUE(silent.ok());
   EXPECT_GT(silent->seconds, 0);
-  EXPECT_TRUE(make_command_contender(R"(echo '{"minutes": 3}')")->run().ok());
+  EXPECT_TRUE(make_command_contender(R"(echo '{"minutes": 3}')", kTask)->run().ok());
 }
 
 TEST(Contenders, ACommandThatTellsNoTimeIsNamed) {
   const auto fault_of = [](const std::string& command) {
-    const auto sample = make_command_contender(command)->run();
+    const auto sample = make_command_contender(command, kTask)->run();
     EXPECT_FALSE(sample.ok()) << command;
     const Error error = sample.ok() ? Error{} : sample.error();
     EXPECT_NE(error.message.find("'" + command + "'"), std::string::npos) << error.to_string();
@@ -222,7 +224,31 @@ TEST(Contenders, ACommandThatTellsNoTimeIsNamed) {
   }
 }
 
-const Task kTask = {Work::kDecode, {1, 2}, {3}};
+TEST(Contenders, ACommandThatDoesOtherWorkIsNotCompared) {
+  const auto tells = [](Json line) {
+    line["seconds"] = 0.25;
+    return make_command_contender("echo '" + line.dump() + "'", kTask);
+  };
+  const auto same = tells(task_facts(kTask));
+  EXPECT_TRUE(same->run().ok());
+  EXPECT_EQ(same->facts()["work"], "that of A, as the command says");
+  const Task others[] = {{Work::kPrefill, {1, 2}, {3}},
+                         {Work::kDecode, {1}, {3}},
+                         {Work::kDecode, {1, 2}, {3, 4}},
+                         {Work::kDecode, {1, 2}, {4}}};
+  const char* keys[] = {"work", "prefix_tokens", "timed_tokens", "tokens_sha256"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Json facts = task_facts(others[i]);
+    for (const Json& line : {facts, Json{{keys[i], facts[keys[i]]}}}) {  // all of it, and what differs alone
+      const auto sample = tells(line)->run();
+      ASSERT_FALSE(sample.ok()) << line;
+      EXPECT_NE(sample.error().message.find("not compared"), std::string::npos);
+    }
+  }
+  const auto silent = tells(Json::object());
+  EXPECT_TRUE(silent->run().ok());
+  EXPECT_EQ(silent->facts()["work"], "not told");
+}
 
 TEST(Contenders, AnAbsentLlamaIsSaidInWords) {
   const auto no_python = make_llama_contender({.model = "m.gguf", .python = "no/such/python3"}, kTask);
