@@ -27,14 +27,13 @@ struct OpFlags {
 void add_shapes(CLI::App& command, std::vector<measure::OpShape>& shapes) {
   const auto take = [&shapes](const std::vector<std::string>& texts) {
     shapes.clear();
-    for (const std::string& text : texts) {
+    for (const std::string& text : elements_or_throw("--shape", texts, "NxK, such as 14336x4096")) {
       const Result<measure::OpShape> shape = measure::parse_shape(text);
       if (!shape.ok()) throw BadUsage(bad_value("--shape", text, shape.error().expected));
       shapes.push_back(*shape);
     }
   };
   command.add_option_function<std::vector<std::string>>("--shape", take, "Weights as NxK: N outputs, K inputs")
-      ->delimiter(',')
       ->type_name("NxK,...")
       ->default_str("14336x4096,4096x14336");
 }

@@ -80,10 +80,14 @@ std::optional<std::string> flag_of(const CLI::App& command, std::string_view set
   return value.empty() ? fmt::format("{} in --a or --b", setting) : fmt::format("{}={} in --a or --b", setting, value);
 }
 
+std::string one_of(const std::vector<std::string>& choices) {
+  return fmt::format("one of: {}", fmt::join(choices, ", "));
+}
+
 const std::string& choice_or_throw(const std::string& flags, const std::string& text,
                                    const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
-  throw BadUsage(bad_value(flags, text, fmt::format("one of: {}", fmt::join(choices, ", "))));
+  throw BadUsage(bad_value(flags, text, one_of(choices)));
 }
 
 }  // namespace
@@ -130,6 +134,24 @@ std::function<std::string(const std::string&)> not_empty(const std::string& flag
   };
 }
 
+std::vector<std::string> elements_or_throw(const std::string& flags, const std::vector<std::string>& texts,
+                                           const std::string& expected) {
+  std::vector<std::string> elements;
+  for (const std::string& text : texts) {
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      if (end == begin) {
+        throw BadUsage({.message = fmt::format("{} has an empty element", long_name(flags)),
+                        .found = fmt::format("'{}'", printable(text)),
+                        .expected = expected + "; one comma between two"});
+      }
+      elements.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return elements;
+}
+
 std::string in_words(const std::vector<std::string>& choices) {
   std::string words;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -150,11 +172,12 @@ CLI::Option* add_choices(CLI::App& command, const std::string& flags, std::vecto
                          std::vector<std::string> choices, const std::string& description) {
   const auto choose = [&values, flags, choices = std::move(choices)](const std::vector<std::string>& texts) {
     values.clear();
-    for (const std::string& text : texts) values.push_back(choice_or_throw(flags, text, choices));
+    for (const std::string& text : elements_or_throw(flags, texts, one_of(choices))) {
+      values.push_back(choice_or_throw(flags, text, choices));
+    }
   };
-  auto* option = command.add_option_function<std::vector<std::string>>(flags, choose, description)
-                     ->delimiter(',')
-                     ->type_name("NAME,...");
+  auto* option =
+      command.add_option_function<std::vector<std::string>>(flags, choose, description)->type_name("NAME,...");
   return values.empty() ? option : option->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 

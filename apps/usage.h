@@ -96,17 +96,21 @@ CLI::Option* add_number(CLI::App& command, const std::string& flags, std::option
       ->type_name(std::is_floating_point_v<T> ? "NUMBER" : "N");
 }
 
+// What stands between the commas of `texts`, never nothing: CLI11's own delimiter drops what is empty and says no word.
+std::vector<std::string> elements_or_throw(const std::string& flags, const std::vector<std::string>& texts,
+                                           const std::string& expected);
+
 // Several, with commas between them.
 template <typename T>
 CLI::Option* add_numbers(CLI::App& command, const std::string& flags, std::vector<T>& values,
                          const std::string& description, T least, T most) {
   const auto parse = [&values, flags, least, most](const std::vector<std::string>& texts) {
     values.clear();
-    for (const std::string& text : texts) values.push_back(number_or_throw(flags, text, least, most));
+    for (const std::string& text : elements_or_throw(flags, texts, range_in_words(least, most))) {
+      values.push_back(number_or_throw(flags, text, least, most));
+    }
   };
-  auto* option = command.add_option_function<std::vector<std::string>>(flags, parse, description)
-                     ->delimiter(',')
-                     ->type_name("N,...");
+  auto* option = command.add_option_function<std::vector<std::string>>(flags, parse, description)->type_name("N,...");
   return values.empty() ? option : option->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 

@@ -78,9 +78,10 @@ Status check_combination(const Subject& subject) {
 
 Result<Subject> with_settings(Subject base, std::string_view settings) {
   std::set<std::string_view> keys;
-  while (!settings.empty()) {
+  for (bool more = !settings.empty(); more;) {
     const std::string_view setting = settings.substr(0, settings.find(','));
-    settings.remove_prefix(std::min(settings.size(), setting.size() + 1));
+    more = setting.size() < settings.size();  // a comma, which something follows
+    settings.remove_prefix(setting.size() + (more ? 1 : 0));
     const std::size_t equals = setting.find('=');
     if (equals == std::string_view::npos) {
       return Error{.message = fmt::format("'{}' is not a setting", setting),

@@ -319,8 +319,8 @@ TEST(Settings, AreParsedOrRefusedByName) {
   EXPECT_EQ(subject->n_threads, 3);
   EXPECT_TRUE(subject->in_floats());
   EXPECT_EQ(subject->prefill_chunk, 7);
-  for (const char* wrong :
-       {"isa", "speed=9", "threads=two", "threads=-1", "chunk=0", "lane=float", "threads=1,threads=2"}) {
+  for (const char* wrong : {"isa", "isa=avx2,", ",isa=avx2", "isa=avx2,,threads=1", "speed=9", "threads=two",
+                            "threads=-1", "chunk=0", "lane=float", "threads=1,threads=2"}) {
     EXPECT_FALSE(with_settings({.model = "m"}, wrong).ok()) << wrong;
   }
 }
