@@ -5,13 +5,13 @@
 namespace nibble::apps {
 namespace {
 
-volatile std::sig_atomic_t flag = 0;  // NOLINT: a signal handler can reach nothing else
+volatile std::sig_atomic_t caught = 0;  // the last signal; NOLINT: a signal handler can reach nothing else
 
 }  // namespace
 
 void catch_interrupts(std::initializer_list<int> signals, int sa_flags) {
   struct sigaction action = {};
-  action.sa_handler = [](int) { flag = 1; };
+  action.sa_handler = [](int signal) { caught = signal; };
   action.sa_flags = sa_flags;
   for (const int signal : signals) {
     struct sigaction before = {};
@@ -21,11 +21,15 @@ void catch_interrupts(std::initializer_list<int> signals, int sa_flags) {
 }
 
 bool interrupted() {
-  return flag != 0;
+  return caught != 0;
+}
+
+int status_of_signal() {
+  return 128 + caught;
 }
 
 void clear_interrupt() {
-  flag = 0;
+  caught = 0;
 }
 
 }  // namespace nibble::apps

@@ -13,6 +13,7 @@ void catch_interrupts(std::initializer_list<int> signals, int sa_flags);
 constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
 
 bool interrupted();
+int status_of_signal();  // a shell's status for a program that the last of these signals ended: 130, 143, 129
 void clear_interrupt();
 
 }  // namespace nibble::apps

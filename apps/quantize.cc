@@ -70,7 +70,7 @@ Result<int> quantize(const QuantizeFlags& flags) {
   catch_interrupts({SIGINT, SIGTERM, SIGHUP}, SA_RESTART);
   const auto summary = quantize_model(flags.source, flags.destination, options, pool);
   bar.reset();
-  if (!summary.ok() && interrupted()) return fail(summary.error()), kInterrupted;
+  if (!summary.ok() && interrupted()) return fail(summary.error()), status_of_signal();
   if (!summary.ok()) return summary.error();
   print_summary(*summary, flags.destination);
   return 0;
