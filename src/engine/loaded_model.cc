@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "engine/vocabulary_from_gguf.h"
+#include "kernels/native_hint.h"
 
 namespace nibble::engine {
 namespace {
@@ -170,7 +171,8 @@ Result<std::unique_ptr<LoadedModel>> load(const std::string& path, const LoadOpt
   NIBBLE_ASSIGN(const std::optional<Contract> wanted, contract_of_id(options.contract));
   std::unique_ptr<kernels::Backend> backend;
   if (!chooses_for_the_model(options)) {
-    NIBBLE_ASSIGN(backend, kernels::make_backend(options.backend, options.machine));
+    const auto format = activations_of(wanted.value_or(Contract::kNc1));  // files declare no native contract
+    NIBBLE_ASSIGN(backend, kernels::hint_for(format, kernels::make_backend(options.backend, options.machine)));
   }
   NIBBLE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   NIBBLE_TRY(check_lane(checkpoint.file(), options.lane));

@@ -10,7 +10,7 @@ namespace nibble::kernels {
 inline Error not_built(const std::string& name, const std::string& reason) {
   return Error{.message = "the " + name + " backend is not built into this binary: " + reason,
                .found = name,
-               .expected = "cpu",
+               .expected = "a backend that is built in",
                .hint = "{backend=cpu} gives the same answer"};
 }
 
