@@ -113,6 +113,24 @@ TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
   expect_refused(compare, "--min-top1", "2", "a number from 0 to 1");
 }
 
+TEST(Usage, AListHasNoEmptyElements) {
+  const std::pair<const char*, const char*> lists[] = {
+      {"-m", "1"}, {"--threads", "1"}, {"--format", "nvfp4"}, {"--shape", "64x64"}, {"--isa", "scalar"}};
+  for (const auto& [flag, value] : lists) {
+    const std::string name = std::string(flag) == "-m" ? "--tokens" : flag, one = value;
+    for (const std::string& wrong : {one + ",", "," + one, one + ",," + one, std::string(",")}) {
+      const Outcome outcome = run_nibble({"bench", "op", flag, wrong});
+      EXPECT_EQ(outcome.status, 2) << flag << " " << wrong;
+      EXPECT_THAT(outcome.err, StartsWith("error: " + name + " has an empty element\n  found:    '" + wrong + "'\n"));
+    }
+  }
+  for (const char* flag : {"--a", "--b"}) {
+    const Outcome outcome = run_nibble({"compare", kNoModel, kNoModel, "-f", "x", flag, "isa=scalar,"});
+    EXPECT_EQ(outcome.status, 2) << flag;
+    EXPECT_THAT(outcome.err, StartsWith("error: " + std::string(flag) + ": '' is not a setting"));
+  }
+}
+
 TEST(Usage, SettingsAndCombinationsAreCheckedBeforeAModelIsOpened) {
   const auto refused = [](const std::vector<std::string>& arguments, const std::string& words) {
     const Outcome outcome = run_nibble(arguments);
