@@ -204,7 +204,24 @@ TEST(Commands, WithoutADigestLogitsAreNotCompared) {
   const Outcome outcome = run_nibble(
       {"bench", "decode", tiny(), "-n", "1", "--repetitions", "5", "--warmups", "1", "--vs-command", "exit 0"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("logits after the last token: not compared"), Not(HasSubstr("bits"))));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("logits after the last token: not compared"), Not(HasSubstr("bits")),
+                                 HasSubstr("work: not compared")));
+}
+
+TEST(Commands, TimesOfDifferentWorkAreNotCompared) {
+  const std::string one = nibble_program() + " bench decode " + quoted(tiny()) + " --prefix 4 --one -n ";
+  const auto bench_beside = [](const std::string& other) {
+    return run_nibble({"bench", "decode", tiny(), "-n", "3", "--prefix", "4", "--repetitions", "5", "--warmups", "1",
+                       "--vs-command", other});
+  };
+  const Outcome same = bench_beside(one + "3");
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_THAT(same.err,
+              AllOf(HasSubstr("of B's speed"), HasSubstr("the same, bit for bit"), Not(HasSubstr("compared"))));
+  const Outcome more = bench_beside(one + "5");
+  EXPECT_EQ(more.status, 1);
+  EXPECT_THAT(more.err, AllOf(HasSubstr("are not compared"), HasSubstr("timed_tokens 5"), HasSubstr("timed_tokens 3"),
+                              Not(HasSubstr("of B's speed"))));
 }
 
 TEST(Commands, APeerOfAnotherVocabularyIsRefused) {
@@ -254,6 +271,22 @@ TEST(Commands, ControlCEndsMeasurementsAtOnce) {
                                       "kill -INT $pid; wait $pid; }");
     EXPECT_EQ(outcome.status, 130) << command << outcome.err;
     EXPECT_EQ(run_shell("cd " + folder + " && ls | grep out.json").out, "") << command;
+  }
+}
+
+// quantize tidies up first, and has the status of the signal all the same.
+TEST(Commands, AStoppedQuantizeHasTheStatusOfItsSignal) {
+  const std::string model = quoted(tiny({.d_model = 1024, .d_ff = 4096, .head_dim = 64, .lane = Lane::kKquant}));
+  const std::string folder = quoted(test_folder());
+  for (const auto& [signal, status] : {std::pair{"INT", 130}, {"TERM", 143}, {"HUP", 129}}) {
+    const Outcome outcome =
+        run_shell("cd " + folder + " && {\nenv --default-signal " + nibble_program() + " quantize " + model +
+                  " -o stopped.gguf --threads 1 & pid=$!\n"
+                  "until ls -l /proc/$pid/fd | grep -Eq 'deleted|stopped.gguf'; do sleep 0.01; done\n"
+                  "kill -" +
+                  signal + " $pid; wait $pid; }");
+    EXPECT_EQ(outcome.status, status) << signal << outcome.err;
+    EXPECT_EQ(run_shell("cd " + folder + " && ls | grep stopped.gguf").out, "") << signal;
   }
 }
 
