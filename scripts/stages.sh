@@ -237,7 +237,8 @@ stage_aarch64() {
   export NIBBLE_AARCH64_SYSROOT
   build aarch64
   # Half of the families with every instruction set, one of each lane and contract: the others differ in the model alone.
-  unit_tests aarch64 -E 'EveryIsaThreadCount.*/([127-9]|10)$'
+  # Under the emulator a measurement does not end at Ctrl-C (the test waits for ever): that is tried here only.
+  unit_tests aarch64 -E 'EveryIsaThreadCount.*/([127-9]|10)$|ControlCEndsMeasurementsAtOnce'
   same_as_here
 }
 
