@@ -22,7 +22,12 @@ int finish(int status) {
 }
 
 // What is left to say when a mapped file has lost the page that is read (base/mapped_file.h).
-extern "C" void end_of_a_shortened_file(int) {
+extern "C" void end_of_a_shortened_file(int signal, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) {  // a fault of ours
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+    return;
+  }
   static constexpr char kWords[] =
       "error: a file that nibble reads was made shorter while it was in use\n"
       "  hint:     run again; who replaces a model should write a new file and rename it\n";
@@ -36,7 +41,10 @@ int main(int argc, char** argv) {
   using namespace nibble;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the output, not the process without a word
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of the write, like a full disk
-  std::signal(SIGBUS, end_of_a_shortened_file);
+  struct sigaction shortened = {};
+  shortened.sa_sigaction = end_of_a_shortened_file;
+  shortened.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &shortened, nullptr);
   CLI::App app{
       "nibble: NVFP4 language models on CPUs and GPUs without FP4 units. One model file, one answer, bit for bit."};
   app.set_version_flag("--version", std::string("nibble ") + kVersion + " (" + kCommit + ")");
