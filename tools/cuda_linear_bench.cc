@@ -2,7 +2,8 @@
 //
 // usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]
 //
-// Every kernel runs with the exact sums of contract nc1 and with the free ones of `native`, side by side.
+// Every kernel runs in contract nc1, in nc1-f16, and with the free sums of `native`, side by side; and with rows to
+// compare with, nc1-f16 by integers.
 //
 // One to sixteen rows: dependent launches in a graph, over copies of the weights of more than 2 GB together, so that
 // none is in the L2 cache. More rows: launches one after the other. Medians of at least 20, with the fastest and the
@@ -35,7 +36,8 @@ struct Contract {
   const char* name;
   Nvfp4Sums sums;
 };
-constexpr Contract kContracts[] = {{"nc1", Nvfp4Sums::kExact}, {"native", Nvfp4Sums::kFree}};
+constexpr Contract kContracts[] = {
+    {"nc1", Nvfp4Sums::kBlocks}, {"nc1-f16", Nvfp4Sums::kSuperBlocks}, {"native", Nvfp4Sums::kFree}};
 
 struct Milliseconds {
   double median, best, worst;

@@ -1,6 +1,6 @@
 // The NVFP4 linear kernels of CUDA against the oracle, bit for bit, on the GPU of this machine.
 //
-// usage: cuda_linear_check [SEED [gemv|gemm]]     (default: a fresh seed, all routes)
+// usage: cuda_linear_check [SEED [all|gemv|gemm [nc1|nc1-f16]]]     (default: a fresh seed, all routes, both contracts)
 //
 // Every case draws weights and activations, poisons the output, runs a route and compares. Each kind of weights is
 // there: certified blocks only, none, both; scales that are zero, subnormal, negative, large. The last case flips a bit
@@ -76,7 +76,7 @@ struct DeviceLayer {
   DeviceArray<float> bias, out;
   Nvfp4Segment segment;
 };
-DeviceLayer upload(const Layer& layer, int n_rows, bool distrust) {
+DeviceLayer upload(const Layer& layer, int n_rows, bool distrust, Nvfp4Sums sums) {
   DeviceArray<std::uint8_t> codes(layer.codes), scales(layer.scales);
   const int stride = layer.n_out + kGap;
   DeviceLayer device{DeviceArray<std::uint8_t>(nvfp4_packed_bytes(layer.n_out, layer.n_in)),
@@ -84,7 +84,7 @@ DeviceLayer upload(const Layer& layer, int n_rows, bool distrust) {
                      DeviceArray<float>(static_cast<std::size_t>(n_rows) * stride),
                      {}};
   Nvfp4PackArgs args{codes.data,         scales.data,        layer.n_out, layer.n_in,
-                     layer.tensor_scale, device.packed.data, distrust};
+                     layer.tensor_scale, device.packed.data, distrust,    sums};
   MUST(pack_nvfp4(args, nullptr));
   MUST(finish_packing(args, &device.segment.weights, nullptr));
   device.segment.bias = layer.bias.empty() ? nullptr : device.bias.data;
@@ -105,7 +105,8 @@ int count_wrong(const Layer& layer, const Input& input, const std::vector<float>
     threads.emplace_back([&, t] {
       for (std::size_t i = t * step; i < outputs; i += n_threads * step) {
         const int row = static_cast<int>(i % layer.n_out), token = static_cast<int>(i / layer.n_out);
-        float want = oracle::dot_nvfp4_a11(layer.row(row), input.rows[token]);
+        float want = input.is_nc1_f16() ? oracle::dot_nvfp4_a16q8(layer.row(row), input.a16q8[token])
+                                        : oracle::dot_nvfp4_a11(layer.row(row), input.a11[token]);
         if (!layer.bias.empty()) want += layer.bias[row];
         const float got = out[static_cast<std::size_t>(token) * (layer.n_out + kGap) + row];
         wrong[t] += std::memcmp(&want, &got, sizeof(float)) != 0;
@@ -128,19 +129,19 @@ int count_wrong(const Layer& layer, const Input& input, const std::vector<float>
 
 class Checker {
  public:
-  explicit Checker(std::uint64_t seed) : random_(seed) {}
+  Checker(std::uint64_t seed, Nvfp4Sums sums) : random_(seed), sums_(sums) {}
 
   int run(const std::vector<int>& n_out, int n_in, int n_rows, Kind kind, bool distrust, float magnitude,
           const std::vector<Nvfp4Route>& routes, bool sabotage = false) {
-    const Input input = random_input(n_rows, n_in, magnitude, random_);
+    const Input input = random_input(n_rows, n_in, magnitude, random_, sums_);
     DeviceInput device_input = upload(input);
     std::vector<Layer> layers;
     std::vector<DeviceLayer> devices;
-    Nvfp4LinearArgs args{device_input.view, {}, static_cast<int>(n_out.size()), Nvfp4Route::kAuto};
+    Nvfp4LinearArgs args{device_input.view, {}, static_cast<int>(n_out.size()), Nvfp4Route::kAuto, sums_};
     int n_exact = 0;
     for (std::size_t s = 0; s < n_out.size(); ++s) {
       layers.push_back(random_layer(n_out[s], n_in, kind, s % 2 == 1, random_));
-      devices.push_back(upload(layers.back(), n_rows, distrust));
+      devices.push_back(upload(layers.back(), n_rows, distrust, sums_));
       args.segments[s] = devices.back().segment;
       n_exact += args.segments[s].weights.n_exact_tiles;
     }
@@ -176,20 +177,14 @@ class Checker {
 
  private:
   std::mt19937_64 random_;
+  Nvfp4Sums sums_;
   int n_cases_ = 0, n_failures_ = 0, n_exact_ = 0;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::random_device{}();
-  cudaDeviceProp device;
-  MUST(cudaGetDeviceProperties(&device, 0));
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  fmt::print("{} (sm_{}{}), seed {}\n", device.name, device.major, device.minor, seed);
-  Checker checker(seed);
+// All cases of a contract; returns how many failed.
+int check(const char* contract, Nvfp4Sums sums, std::uint64_t seed, const std::string& only) {
+  Checker checker(seed, sums);
   using R = Nvfp4Route;
-  const std::string only = argc > 2 ? argv[2] : "";
   std::vector<R> all = {R::kGemv, R::kGemm, R::kGemmMmaSync};
   if (only == "gemv") all = {R::kGemv};
   if (only == "gemm") all = {R::kGemmMmaSync, R::kGemm};
@@ -198,7 +193,7 @@ int main(int argc, char** argv) {
   for (int m : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 256, 257}) {
     for (Kind kind : {Kind::kCertified, Kind::kWild, Kind::kMixed}) checker.run({219}, 576, m, kind, false, 3.0F, all);
   }
-  fmt::print("{} cases, {} failures so far\n", checker.n_cases(), checker.n_failures());
+  fmt::print("{}: {} cases, {} failures so far\n", contract, checker.n_cases(), checker.n_failures());
   // K, N.
   for (int k : {16, 32, 48, 64, 80, 128, 144, 256, 576, 1536, 4096, 14336}) {
     for (int m : {1, 8, 16, 33, 130}) {
@@ -209,7 +204,7 @@ int main(int argc, char** argv) {
   for (int n : {1, 2, 15, 16, 17, 127, 128, 129, 191, 192, 193, 2111, 2113}) {
     for (int m : {1, 5, 16, 64, 129}) checker.run({n}, 256, m, Kind::kCertified, false, 2.0F, all);
   }
-  fmt::print("{} cases, {} failures so far\n", checker.n_cases(), checker.n_failures());
+  fmt::print("{}: {} cases, {} failures so far\n", contract, checker.n_cases(), checker.n_failures());
   // Many tiles for each block of threads, several groups of them; layers that share an input.
   for (int m : {1, 8, 16, 200}) {
     checker.run({38000}, 192, m, Kind::kMixed, false, 1.0F, only == "gemm" ? all : std::vector<R>{R::kGemv});
@@ -220,11 +215,32 @@ int main(int argc, char** argv) {
   // Certified weights on the exact route, factors beyond the unit of the sums, tiny ones.
   for (int m : {1, 3, 16, 129}) {
     checker.run({200}, 1024, m, Kind::kCertified, true, 1.0F, all);
+    if (sums == Nvfp4Sums::kSuperBlocks) {  // f16 holds less
+      checker.run({200}, 1152, m, Kind::kMixed, false, 0x1p13F, all);
+      checker.run({200}, 1152, m, Kind::kMixed, false, 0x1p-22F, all);
+      continue;
+    }
     checker.run({200}, 1024, m, Kind::kMixed, false, 0x1p90F, all);
     checker.run({200}, 1024, m, Kind::kMixed, false, 0x1p113F, all);
     checker.run({200}, 1024, m, Kind::kMixed, false, 0x1p-38F, all);
   }
   for (const R route : all) checker.run({64}, 256, 20, Kind::kCertified, false, 1.0F, {route}, true);
-  fmt::print("{} cases, {} exact tiles, {} failures\n", checker.n_cases(), checker.n_exact(), checker.n_failures());
-  return checker.n_failures() == 0 ? 0 : 1;
+  fmt::print("{}: {} cases, {} exact tiles, {} failures\n", contract, checker.n_cases(), checker.n_exact(),
+             checker.n_failures());
+  return checker.n_failures();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::random_device{}();
+  const std::string routes = argc > 2 ? argv[2] : "all", contract = argc > 3 ? argv[3] : "";
+  cudaDeviceProp device;
+  MUST(cudaGetDeviceProperties(&device, 0));
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  fmt::print("{} (sm_{}{}), seed {}\n", device.name, device.major, device.minor, seed);
+  int n_failures = 0;
+  if (contract != "nc1-f16") n_failures += check("nc1", Nvfp4Sums::kBlocks, seed, routes);
+  if (contract != "nc1") n_failures += check("nc1-f16", Nvfp4Sums::kSuperBlocks, seed, routes);
+  return n_failures == 0 ? 0 : 1;
 }

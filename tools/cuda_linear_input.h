@@ -46,18 +46,34 @@ struct DeviceArray {
   }
 };
 
+// Activations of contract nc1 or, where sums go over super-blocks, of nc1-f16.
 struct Input {
   int n_rows, n_in;
-  std::vector<oracle::A11> rows;
+  Nvfp4Sums sums;
+  std::vector<oracle::A11> a11;
+  std::vector<oracle::A16Q8> a16q8;
+
+  bool is_nc1_f16() const { return sums == Nvfp4Sums::kSuperBlocks; }
+  int integer(int row, int k) const { return is_nc1_f16() ? a16q8[row].q[k] : a11[row].q[k]; }
+  float factor(int row, int block) const {  // of a block of 64; 0 beyond the last
+    const std::vector<float>& d = is_nc1_f16() ? a16q8[row].d : a11[row].d;
+    const std::size_t at = is_nc1_f16() ? block / (oracle::kA16Q8Block / oracle::kA11Block) : block;
+    return at < d.size() ? d[at] : 0.0F;
+  }
 };
-inline Input random_input(int n_rows, int n_in, float magnitude, std::mt19937_64& random) {
-  Input input{n_rows, n_in, {}};
+inline Input random_input(int n_rows, int n_in, float magnitude, std::mt19937_64& random,
+                          Nvfp4Sums sums = Nvfp4Sums::kBlocks) {
+  Input input{n_rows, n_in, sums, {}, {}};
   std::normal_distribution<float> normal(0.0F, magnitude);
   std::vector<float> x(n_in);
   for (int r = 0; r < n_rows; ++r) {
     for (float& v : x) v = normal(random);
-    if (r % 5 == 3) std::fill_n(x.begin(), std::min(64, n_in), 0.0F);  // a block of zeros
-    input.rows.push_back(oracle::quantize_a11(x));
+    if (r % 5 == 3) std::fill_n(x.begin(), std::min(input.is_nc1_f16() ? 256 : 64, n_in), 0.0F);  // a block of zeros
+    if (input.is_nc1_f16()) {
+      input.a16q8.push_back(oracle::quantize_a16q8(x));
+    } else {
+      input.a11.push_back(oracle::quantize_a11(x));
+    }
   }
   return input;
 }
@@ -80,12 +96,11 @@ inline DeviceInput upload(const Input& input) {
   std::vector<float> d(static_cast<std::size_t>(padded / 64) * stride,
                        std::nanf(""));  // columns of no row hold anything
   for (int r = 0; r < input.n_rows; ++r) {
-    const oracle::A11& row = input.rows[r];
     for (int k = 0; k < input.n_in; ++k) {
-      q[static_cast<std::size_t>(r) * padded + nvfp4_input_position(k)] = half_of_integer(row.q[k]);
+      q[static_cast<std::size_t>(r) * padded + nvfp4_input_position(k)] = half_of_integer(input.integer(r, k));
     }
     for (int b = 0; b < padded / 64; ++b) {
-      d[static_cast<std::size_t>(b) * stride + r] = b < static_cast<int>(row.d.size()) ? row.d[b] : 0.0F;
+      d[static_cast<std::size_t>(b) * stride + r] = input.factor(r, b);
     }
   }
   DeviceInput device{DeviceArray<std::uint16_t>(q),

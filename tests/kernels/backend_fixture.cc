@@ -42,14 +42,14 @@ const char* named_backend() {
   return std::getenv("NIBBLE_TEST_BACKEND");
 }
 
-std::vector<std::unique_ptr<Backend>> make_optional_backends() {
+std::vector<std::unique_ptr<Backend>> make_optional_backends(std::span<const BackendForm> forms) {
   const char* only = named_backend();
   std::vector<std::unique_ptr<Backend>> backends;
   for (const BackendState& state : backend_states()) {
     const bool is_wanted = only == nullptr ? state.name != "cpu" && state.name != "reference" : state.name == only;
     if (!is_wanted || (only == nullptr && !state.unusable_because.empty())) continue;
-    for (const auto& [graphs, route] : {std::pair{true, "auto"}, {false, "auto"}, {false, "integers"}}) {
-      auto backend = make_backend(state.name, {.cuda_graphs = graphs, .cuda_route = route});
+    for (const BackendForm& form : forms) {
+      auto backend = make_backend(state.name, {.cuda_graphs = form.has_graphs, .cuda_route = form.route});
       if (!backend.ok()) ADD_FAILURE() << backend.error().to_string();
       if (backend.ok()) backends.push_back(std::move(*backend));
     }

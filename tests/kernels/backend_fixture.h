@@ -39,7 +39,12 @@ const std::vector<std::unique_ptr<Backend>>& all_backends();
 // The value of NIBBLE_TEST_BACKEND, or null.
 const char* named_backend();
 // Of all_backends() those that are not the CPU's, made anew: a test that changes what a backend keeps wants its own.
-std::vector<std::unique_ptr<Backend>> make_optional_backends();
+struct BackendForm {
+  bool has_graphs;
+  const char* route;
+};
+constexpr BackendForm kBackendForms[] = {{true, "auto"}, {false, "auto"}, {false, "integers"}};
+std::vector<std::unique_ptr<Backend>> make_optional_backends(std::span<const BackendForm> forms = kBackendForms);
 // all_backends(), in one form each that is not the CPU's: for ops that the forms do not differ in.
 const std::vector<std::unique_ptr<Backend>>& all_backends_in_one_form();
 Backend& reference();

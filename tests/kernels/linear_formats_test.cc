@@ -30,8 +30,8 @@ void add_cpu_backends(Bench& bench) {
 
 Bench make_bench(ActivationFormat format) {
   Bench bench;
-  bench.backends = make_optional_backends();
-  if (bench.backends.size() > 1) bench.backends.resize(1);  // its forms differ in a11 only
+  constexpr BackendForm kRoutes[] = {{true, "auto"}, {false, "gemm"}, {false, "integers"}};
+  bench.backends = make_optional_backends(kRoutes);
   if (named_backend() == nullptr) add_cpu_backends(bench);
   for (const auto& backend : bench.backends) EXPECT_TRUE(backend->use_activations(format).ok());
   EXPECT_TRUE(bench.oracle->use_activations(format).ok());

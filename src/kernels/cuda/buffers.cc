@@ -17,7 +17,7 @@ Result<DeviceMemory> make_zeros(std::size_t bytes, const std::string& what, cons
   return memory;
 }
 
-Status allocate_input(CudaLinearInput& input, int max_rows, const Stream& stream) {
+Status allocate_input(CudaLinearInput& input, int max_rows, bool use_tensor_cores, const Stream& stream) {
   const int n_in = input.n_in;
   const ActivationFormat format = input.format;
   NIBBLE_CHECK(max_rows > 0 && n_in > 0, "a linear input has rows and columns");
@@ -33,10 +33,16 @@ Status allocate_input(CudaLinearInput& input, int max_rows, const Stream& stream
   input.quantized = {input.q.as<std::int16_t>(),         input.d.as<float>(),        input.h.as<std::uint16_t>(),
                      input.d_columns.as<float>(),        static_cast<int>(h_stride), static_cast<int>(d_stride),
                      format == ActivationFormat::kNative};
-  if (format == ActivationFormat::kA16Q8) {
+  if (format == ActivationFormat::kA16Q8 && use_tensor_cores) {
+    // In place of a11's, which NVFP4 weights of that contract do not meet.
+    input.a16q8 = {.h = input.quantized.h,
+                   .d_columns = input.quantized.d_columns,
+                   .h_stride = input.quantized.h_stride,
+                   .d_stride = input.quantized.d_stride};
+  } else if (format == ActivationFormat::kA16Q8) {
     NIBBLE_ASSIGN(input.other_q, zeros(rows * super_blocks(n_in) * kSuperBlockColumns));
     NIBBLE_ASSIGN(input.other_scales, zeros(rows * super_blocks(n_in) * sizeof(float)));
-    input.a16q8 = {input.other_q.as<std::int8_t>(), input.other_scales.as<float>()};
+    input.a16q8 = {.q = input.other_q.as<std::int8_t>(), .d = input.other_scales.as<float>()};
   } else if (format == ActivationFormat::kW4A4) {
     NIBBLE_ASSIGN(input.other_q, zeros(rows * n_in));
     NIBBLE_ASSIGN(input.other_scales, zeros(rows * n_in / kNvfp4Group * sizeof(std::int32_t)));

@@ -38,7 +38,7 @@ struct CudaLinearInput final : LinearInput {
 
 // Memory of so many bytes, cleared.
 Result<DeviceMemory> make_zeros(std::size_t bytes, const std::string& what, const Stream& stream);
-// Memory for up to max_rows rows of input.n_in activations in input.format.
-Status allocate_input(CudaLinearInput& input, int max_rows, const Stream& stream);
+// Memory for up to max_rows rows of input.n_in activations in input.format, as tensor cores want them or integers.
+Status allocate_input(CudaLinearInput& input, int max_rows, bool use_tensor_cores, const Stream& stream);
 
 }  // namespace nibble::kernels::cuda

@@ -17,6 +17,12 @@ namespace {
 
 constexpr std::size_t kReserve = std::size_t{256} << 20;  // for graphs, sums of attention and what rounding up costs
 
+// Over what the sums of NVFP4 layers on f16 tensor cores go.
+Nvfp4Sums nvfp4_sums(ActivationFormat format) {
+  if (format == ActivationFormat::kNative) return Nvfp4Sums::kFree;
+  return format == ActivationFormat::kA16Q8 ? Nvfp4Sums::kSuperBlocks : Nvfp4Sums::kBlocks;
+}
+
 }  // namespace
 
 Status CudaBackend::admit(const MemoryNeed& need) {
@@ -78,7 +84,7 @@ std::unique_ptr<LinearInput> CudaBackend::make_linear_input(int max_rows, int n_
   auto input = std::make_unique<CudaLinearInput>();
   input->n_in = n_in;
   input->format = activations_;
-  note(allocate_input(*input, max_rows, stream_));
+  note(allocate_input(*input, max_rows, use_tensor_cores_, stream_));
   return input;
 }
 
@@ -190,7 +196,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
   together.n_segments = 0;
   together.route = route_;
   together.is_spread = true;
-  together.sums = in.format == ActivationFormat::kNative ? Nvfp4Sums::kFree : Nvfp4Sums::kExact;
+  together.sums = nvfp4_sums(in.format);
   int n_together = 0;  // outputs
   const auto launch_together = [&] {
     if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});
@@ -208,6 +214,7 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
     } else if (nvfp4->weights.packed == nullptr) {
       record_nvfp4_alone(in, *nvfp4, call);
     } else {
+      NIBBLE_CHECK(in.format == nvfp4->activations, "NVFP4 weights and their input were made for different contracts");
       if (together.n_segments == kNvfp4MaxSegments) launch_together();
       together.segments[together.n_segments++] = {nvfp4->weights, call.bias, call.out, n_out};
       n_together += n_out;

@@ -48,10 +48,15 @@ constexpr int super_blocks(int n) {
   return (n + kSuperBlockColumns - 1) / kSuperBlockColumns;
 }
 
-// The integers of a16q8 (section 11), rows padded with zeros to whole super-blocks.
+// The integers of a16q8 (section 11): as bytes, rows padded with zeros to whole super-blocks, or for tensor cores as
+// f16 in the order of linear_nvfp4.h, with the factor of a super-block for each of its blocks.
 struct QuantizedA16Q8 {
-  std::int8_t* q = nullptr;  // [n_rows, super_blocks(n_in), 256]
-  float* d = nullptr;        // [n_rows, super_blocks(n_in)]
+  std::int8_t* q = nullptr;    // [n_rows, super_blocks(n_in), 256], or null
+  float* d = nullptr;          // [n_rows, super_blocks(n_in)]
+  std::uint16_t* h = nullptr;  // f16 [n_rows, h_stride], where q is null
+  float* d_columns = nullptr;  // [h_stride / 64, d_stride]
+  int h_stride = 0;
+  int d_stride = 0;
   bool operator==(const QuantizedA16Q8&) const = default;
 };
 

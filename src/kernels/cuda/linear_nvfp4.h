@@ -1,9 +1,11 @@
-// NVFP4 linear layers of nc1 on tensor cores (docs/contract.md, section 4), as the rest of the backend sees them:
+// NVFP4 linear layers of nc1 and nc1-f16 on tensor cores (docs/contract.md, sections 4 and 11), as the rest of the
+// backend sees them:
 // weights are packed once on the device, and one launch multiplies them with up to four layers that share an input.
 //
 // The value code * scale has at most six significant bits, so it is exact in f16, as is an activation of 11 bits. A
 // tensor core adds a block of 64 products in f32 without rounding if the block's certificate holds; the fma per block
 // follows in order. Tiles with a block that fails its certificate are summed group by group, which is always exact.
+// In nc1-f16 activations have 8 bits, and super-blocks of 256 take the place of blocks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,8 +37,8 @@ NIBBLE_FN int nvfp4_input_position(int k) {
 // Where thread blocks of a gemm tell each other of sums that they hand over: eight warps each of up to 256.
 constexpr int kNvfp4Handovers = 2048;
 
-// The integers of a11 as f16, exact, and their factors. 16-byte aligned. Where the sums are free, the activations
-// themselves in f16, and no factors.
+// The integers of a11 or a16q8 as f16, exact, and their factors: in a16q8 each of the blocks of a super-block has its.
+// 16-byte aligned. Where the sums are free, the activations themselves in f16, and no factors.
 struct Nvfp4Input {
   const std::uint16_t* q = nullptr;  // f16 [n_rows, nvfp4_padded_inputs(n_in)], zero where there is no element
   const float* d = nullptr;          // [nvfp4_padded_inputs(n_in) / 64, d_stride], column = row of q; zero beyond n_in
@@ -49,6 +51,10 @@ struct Nvfp4Input {
 };
 
 // --- weights ---
+
+// Over what sums are exact. kBlocks: contract nc1, 64 of K. kSuperBlocks: nc1-f16, 256. kFree: contract native, f32
+// sums over the whole of K in whatever order is fastest.
+enum class Nvfp4Sums : std::uint8_t { kBlocks, kSuperBlocks, kFree };
 
 // A layer in one piece of device memory of nvfp4_packed_bytes(), aligned to 256.
 struct Nvfp4Weights {
@@ -67,8 +73,9 @@ struct Nvfp4PackArgs {
   int n_out = 0;
   int n_in = 0;
   float tensor_scale = 1;
-  std::uint8_t* packed = nullptr;  // nvfp4_packed_bytes(n_out, n_in)
-  bool distrust = false;           // for tests: every tile takes the exact route
+  std::uint8_t* packed = nullptr;       // nvfp4_packed_bytes(n_out, n_in)
+  bool distrust = false;                // for tests: every tile takes the exact route
+  Nvfp4Sums sums = Nvfp4Sums::kBlocks;  // whose certificate decides which tiles do; of the layout itself no part
 };
 // The sources may go once the stream has passed.
 cudaError_t pack_nvfp4(const Nvfp4PackArgs& args, cudaStream_t stream);
@@ -92,15 +99,12 @@ constexpr int kNvfp4GemvRows = 16;  // up to so many rows of input the weights' 
 // Others than kAuto are for tests and measurements.
 enum class Nvfp4Route : std::uint8_t { kAuto, kGemv, kGemm, kGemmMmaSync };
 
-// kExact: contract nc1. kFree: contract native, f32 sums over the whole of K in whatever order is fastest.
-enum class Nvfp4Sums : std::uint8_t { kExact, kFree };
-
 struct Nvfp4LinearArgs {
   Nvfp4Input input;
   Nvfp4Segment segments[kNvfp4MaxSegments];  // of equal n_in
   int n_segments = 1;
   Nvfp4Route route = Nvfp4Route::kAuto;
-  Nvfp4Sums sums = Nvfp4Sums::kExact;
+  Nvfp4Sums sums = Nvfp4Sums::kBlocks;  // what the weights were packed for; any of them for kFree
   // Few rows: no multiprocessor takes two thread blocks of the launch where each could have one. While a small kernel
   // ahead holds some of them, the GPU does that. Products right behind one another want the room for the next one.
   bool is_spread = false;

@@ -2,7 +2,8 @@
 //
 // A block of threads makes 128 weight rows x 128 tokens. Eight warps, four along the rows, two along the tokens: a warp
 // decodes two tiles of 16 rows straight from memory into the A operand, and multiplies them with eight columns tiles of
-// tokens from shared memory. One block of 64 is summed on the tensor core from zero, then one fma per output follows.
+// tokens from shared memory. What the contract sums exactly, a block of 64 or four of them, is summed on the tensor
+// core from zero; then its float steps follow for each output.
 #include "kernels/cuda/linear_nvfp4_launch.h"
 
 namespace nibble::kernels::cuda::nvfp4 {
@@ -128,6 +129,24 @@ __device__ inline void promote(Sums& sums, const float (&d)[kTokens], int first,
   }
 }
 
+// The same for a super-block of nc1-f16.
+__device__ inline void promote_super_block(Sums& sums, const float (&d)[kTokens], int first, int quad,
+                                           float tensor_scale, Sums& acc) {
+#pragma unroll
+  for (int j = 0; j < kWarpColumns; ++j) {
+    const float2 pair = *reinterpret_cast<const float2*>(&d[first + j * 8 + quad * 2]);
+    const float factors[2] = {Nc1F16::factor(pair.x, kSumUnit), Nc1F16::factor(pair.y, kSumUnit)};
+#pragma unroll
+    for (int i = 0; i < kWarpTiles; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        acc[i][j][k] = Nc1F16::add(acc[i][j][k], sums[i][j][k], factors[k % 2], tensor_scale);
+        sums[i][j][k] = 0;
+      }
+    }
+  }
+}
+
 // What stands in place of that where one sum goes over the whole of K.
 __device__ inline void scale_sums(float factor, Sums& sums) {
 #pragma unroll
@@ -152,7 +171,7 @@ __device__ void write(const Problem& p, const Segment& segment, int first_row, i
   }
 }
 
-template <bool kFree>
+template <typename Contract>
 __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_constant__ Problem p) {
   NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 128);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
@@ -181,28 +200,33 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_mma_kernel(const __grid_cons
     __syncthreads();
     start_stage(p, shared, block + kStages - 1, first_token);
     const int stage = block % kStages;
-    multiply_block<kFree>(words, shared.q[stage], warp_token, lane, kFree ? acc : sums);
-    if constexpr (!kFree) promote(sums, shared.d[stage], warp_token, lane % 4, segment.g, acc);
+    multiply_block<Contract::kFree>(words, shared.q[stage], warp_token, lane, Contract::kFree ? acc : sums);
+    if constexpr (is_nc1_f16<Contract>) {
+      if (block % Contract::kBlocks == Contract::kBlocks - 1 || block + 1 == n_blocks)
+        promote_super_block(sums, shared.d[stage], warp_token, lane % 4, segment.scale, acc);
+    } else if constexpr (!Contract::kFree) {
+      promote(sums, shared.d[stage], warp_token, lane % 4, segment.scale, acc);
+    }
   }
-  if constexpr (kFree) scale_sums(segment.g * kSumUnit, acc);
+  if constexpr (Contract::kFree) scale_sums(segment.scale * kSumUnit, acc);
+  if constexpr (is_nc1_f16<Contract>) {
+#pragma unroll
+    for (int i = 0; i < kWarpTiles * kWarpColumns * 4; ++i) (&acc[0][0][0])[i] = Contract::finish((&acc[0][0][0])[i]);
+  }
   write(p, segment, first_tile * kTileRows, first_token + warp_token, lane, acc);
-}
-
-template <bool kFree>
-cudaError_t launch(const Problem& p, cudaStream_t stream) {
-  int groups = 0;
-  for (int s = 0; s < p.n_segments; ++s) groups += (p.segments[s].n_tiles + kRowTiles - 1) / kRowTiles;
-  const dim3 grid((p.n_rows + kTokens - 1) / kTokens, groups);
-  return launch_kernel(gemm_mma_kernel<kFree>, {grid, kThreads, sizeof(Shared)}, stream, p);
 }
 
 }  // namespace
 
+template <typename Contract>
 cudaError_t launch_gemm_mma(const Problem& p, const Device&, cudaStream_t stream) {
-  return launch<false>(p, stream);
+  int groups = 0;
+  for (int s = 0; s < p.n_segments; ++s) groups += (p.segments[s].n_tiles + kRowTiles - 1) / kRowTiles;
+  const dim3 grid((p.n_rows + kTokens - 1) / kTokens, groups);
+  return launch_kernel(gemm_mma_kernel<Contract>, {grid, kThreads, sizeof(Shared)}, stream, p);
 }
-cudaError_t launch_free_gemm_mma(const Problem& p, const Device&, cudaStream_t stream) {
-  return launch<true>(p, stream);
-}
+template cudaError_t launch_gemm_mma<Nc1>(const Problem&, const Device&, cudaStream_t);
+template cudaError_t launch_gemm_mma<Nc1F16>(const Problem&, const Device&, cudaStream_t);
+template cudaError_t launch_gemm_mma<Native>(const Problem&, const Device&, cudaStream_t);
 
 }  // namespace nibble::kernels::cuda::nvfp4

@@ -17,7 +17,7 @@ namespace {
 // Together the registers of the launch.
 [[maybe_unused]] constexpr int kProducerRegisters = 40, kConsumerRegisters = 216;
 
-template <int kTiles, bool kFree>
+template <typename Contract, int kTiles>
 __global__ void __launch_bounds__(kGemmThreads, 1)
     gemm_wgmma_kernel(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -37,22 +37,22 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  const Schedule<kTiles> schedule(p, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  const Schedule<kTiles, Contract::kPairs> schedule(p, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (warp < kProducers * kWarpgroup / kWarp) {
     lower_registers<kProducerRegisters>();
     if (warp < kDecoders) {
-      Decoder<kTiles>{p, schedule, base, warp * (kTiles / kDecoders), lane}.run();
+      Decoder<Contract, kTiles>{p, schedule, base, warp * (kTiles / kDecoders), lane}.run();
     } else if (warp == kTokenCopier) {
-      TokenCopier<kTiles, kFree>{p, &map, schedule, base, lane}.run();
+      TokenCopier<Contract, kTiles>{p, &map, schedule, base, lane}.run();
     } else if (warp == kWeightCopier) {
-      WeightCopier<kTiles>{p, schedule, base, lane}.run();
+      WeightCopier<Contract, kTiles>{p, schedule, base, lane}.run();
     }
   } else {
     raise_registers<kConsumerRegisters>();
     // By a shuffle, so that the compiler knows that it is one number for the warp: addresses come out uniform.
     const int turn = __shfl_sync(kAllLanes, warp / (kWarpgroup / kWarp) - kProducers, 0);
-    Consumer<kTiles, kFree>{p, schedule, base, turn, static_cast<int>(threadIdx.x) % kWarpgroup}.run();
+    Consumer<Contract, kTiles>{p, schedule, base, turn, static_cast<int>(threadIdx.x) % kWarpgroup}.run();
   }
 #else
   __trap();  // compiled for a GPU without wgmma: sm_90 instead of sm_90a, say
@@ -89,7 +89,7 @@ int count_tiles(const Problem& p) {
   return groups * ((p.n_rows + kTokens - 1) / kTokens);
 }
 
-template <int kTiles, bool kFree>
+template <typename Contract, int kTiles>
 cudaError_t launch(Problem p, const Device& device, cudaStream_t stream) {
   if (!can_share(device)) p.handovers = nullptr;
   CUtensorMap map;
@@ -100,11 +100,13 @@ cudaError_t launch(Problem p, const Device& device, cudaStream_t stream) {
   shape.block = kGemmThreads;
   shape.shared_bytes = sizeof(GemmShared<kTiles>);
   shape.starts_early = true;
-  return launch_kernel(gemm_wgmma_kernel<kTiles, kFree>, shape, stream, p, map);
+  return launch_kernel(gemm_wgmma_kernel<Contract, kTiles>, shape, stream, p, map);
 }
 
-template <bool kFree>
-cudaError_t launch_best(const Problem& p, const Device& device, cudaStream_t stream) {
+}  // namespace
+
+template <typename Contract>
+cudaError_t launch_gemm_wgmma(const Problem& p, const Device& device, cudaStream_t stream) {
   // Wide tiles read less of the tokens per product; narrow ones may come out more even.
   constexpr int kNarrow = 8, kWide = 12;  // row tiles
   constexpr double kNarrowCost = 1.1;
@@ -114,16 +116,10 @@ cudaError_t launch_best(const Problem& p, const Device& device, cudaStream_t str
   };
   const bool narrow = tiles_of_a_block(count_tiles<kNarrow>(p)) * kNarrow * kNarrowCost <
                       tiles_of_a_block(count_tiles<kWide>(p)) * kWide;
-  return narrow ? launch<kNarrow, kFree>(p, device, stream) : launch<kWide, kFree>(p, device, stream);
+  return narrow ? launch<Contract, kNarrow>(p, device, stream) : launch<Contract, kWide>(p, device, stream);
 }
-
-}  // namespace
-
-cudaError_t launch_gemm_wgmma(const Problem& p, const Device& device, cudaStream_t stream) {
-  return launch_best<false>(p, device, stream);
-}
-cudaError_t launch_free_gemm_wgmma(const Problem& p, const Device& device, cudaStream_t stream) {
-  return launch_best<true>(p, device, stream);
-}
+template cudaError_t launch_gemm_wgmma<Nc1>(const Problem&, const Device&, cudaStream_t);
+template cudaError_t launch_gemm_wgmma<Nc1F16>(const Problem&, const Device&, cudaStream_t);
+template cudaError_t launch_gemm_wgmma<Native>(const Problem&, const Device&, cudaStream_t);
 
 }  // namespace nibble::kernels::cuda::nvfp4

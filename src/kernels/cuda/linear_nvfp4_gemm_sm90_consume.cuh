@@ -1,6 +1,6 @@
 // The consumers of the wgmma gemm. Two warpgroups, 64 tokens each, sum a block of 64 from zero on the tensor core, then
 // run one fma per output while the tensor core works for the other. They take strict turns; left alone they fall into
-// step and the tensor core waits.
+// step and the tensor core waits. In nc1-f16 a sum goes over four turns.
 #pragma once
 
 #include "kernels/cuda/linear_nvfp4_gemm_sm90_shape.cuh"
@@ -10,14 +10,15 @@ namespace nibble::kernels::cuda::nvfp4 {
 constexpr int kTurnBarrier = 1;  // named barriers of the consumers' turns: this one and the next
 constexpr int kStepsAlone = 3;   // of a block's four products: then it is the other warpgroup's turn
 
-// kFree: contract `native`. Each warpgroup sums the whole of K on the tensor core, and nobody waits for a turn.
-template <int kTiles, bool kFree>
+// Contract native: each warpgroup sums the whole of K on the tensor core, and nobody waits for a turn.
+template <typename Contract, int kTiles>
 struct Consumer {
+  static constexpr bool kFree = Contract::kFree;
   static constexpr int kColumns = kTiles * kTileRows;
   static constexpr int kValues = kColumns / 2;  // of a thread
   static constexpr int kTurnThreads = kConsumers * kWarpgroup;
   const Problem& p;
-  const Schedule<kTiles>& schedule;
+  const Schedule<kTiles, Contract::kPairs>& schedule;
   u32 base;
   int turn, thread;  // which of the two warpgroups; in it
 
@@ -33,6 +34,14 @@ struct Consumer {
     }
 #pragma unroll
     for (int i = 0; i < kValues; ++i) acc[i] = __fmaf_rn(sums[i], i % 4 < 2 ? c0 : c1, acc[i]);
+  }
+
+  // The same for a super-block of nc1-f16.
+  static __device__ void promote_super_block(const float (&sums)[kValues], float d0, float d1, float tensor_scale,
+                                             float (&acc)[kValues]) {
+    const float c0 = Nc1F16::factor(d0, kSumUnit), c1 = Nc1F16::factor(d1, kSumUnit);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) acc[i] = Nc1F16::add(acc[i], sums[i], i % 4 < 2 ? c0 : c1, tensor_scale);
   }
 
   // --- outputs: of each of its two tokens a thread has four neighbouring rows of every row tile ---
@@ -165,6 +174,31 @@ struct Consumer {
     promote(sums, c0, c1, acc);
   }
 
+  // A block of nc1-f16 in its turn: the first of a super-block begins the sums, the last puts them into acc.
+  __device__ void add_to_super_block(Block& block, u64 tokens, u64 weights, float tensor_scale, bool is_first,
+                                     bool is_last, float (&sums)[kValues], float (&acc)[kValues]) const {
+    const u32 stage = block.stage.index;
+    const u64 a = matrix_at(tokens, stage * kTokenBytes);
+    const u64 b = matrix_at(weights, stage * GemmShared<kTiles>::kWeightBytes);
+    const float d0 = block.d0, d1 = block.d1;
+    named_sync(kTurnBarrier + turn, kTurnThreads);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      Wgmma<kColumns>::multiply(sums, a + step * 2, b + step * 2, !is_first || step > 0);
+      if (step == kStepsAlone - 1 || step == 3) wgmma_commit();
+    }
+    wgmma_wait<1>();
+    named_arrive(kTurnBarrier + 1 - turn, kTurnThreads);
+    block.stage.next();
+    wait_for(block);
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
+    let_go(stage);
+    if (is_last) promote_super_block(sums, d0, d1, tensor_scale, acc);
+  }
+
   // The same in any order: adds a block to the sums of all of K, and lets go of the block before. Between the first
   // block and finish_sums nothing else may touch the sums, or the compiler waits for every product.
   __device__ void add_block(Block& block, u64 tokens, u64 weights, bool is_first, float (&sums)[kValues]) const {
@@ -207,8 +241,9 @@ struct Consumer {
     wait_for(block);
     for (int i = 0; i < schedule.size(); ++i) {
       const Piece piece = schedule.at(p, i);
-      const float g = p.segments[piece.segment].g;
+      const float scale = p.segments[piece.segment].scale;
       float acc[kValues];
+      [[maybe_unused]] float sums[is_nc1_f16<Contract> ? kValues : 1];
       if constexpr (!kFree) {
 #pragma unroll
         for (int v = 0; v < kValues; ++v) acc[v] = 0;
@@ -217,8 +252,12 @@ struct Consumer {
       for (int k = 2 * piece.first_pair; k < 2 * piece.end_pair; ++k) {
         if constexpr (kFree) {
           add_block(block, tokens, weights, k == 2 * piece.first_pair, acc);
+        } else if constexpr (is_nc1_f16<Contract>) {
+          const bool is_first = k % Contract::kBlocks == 0;
+          const bool is_last = k % Contract::kBlocks == Contract::kBlocks - 1 || k + 1 == 2 * piece.end_pair;
+          add_to_super_block(block, tokens, weights, scale, is_first, is_last, sums, acc);
         } else {
-          sum_block(block, tokens, weights, g, acc);
+          sum_block(block, tokens, weights, scale, acc);
         }
       }
       if constexpr (kFree) finish_sums(block, piece, acc);
@@ -228,7 +267,11 @@ struct Consumer {
       } else {
         if constexpr (kFree) {
 #pragma unroll
-          for (int v = 0; v < kValues; ++v) acc[v] *= g * kSumUnit;
+          for (int v = 0; v < kValues; ++v) acc[v] *= scale * kSumUnit;
+        }
+        if constexpr (is_nc1_f16<Contract>) {
+#pragma unroll
+          for (int v = 0; v < kValues; ++v) acc[v] = Contract::finish(acc[v]);
         }
         write(to, to.segment.bias, acc);
       }

@@ -14,11 +14,11 @@ __device__ void end_stages(u32 base, int lane, const Turn<kStages>& stage) {
 }
 
 // The warp that copies tokens, as soon as a stage is empty.
-template <int kTiles, bool kFree>
+template <typename Contract, int kTiles>
 struct TokenCopier {
   const Problem& p;
   const CUtensorMap* map;
-  const Schedule<kTiles>& schedule;
+  const Schedule<kTiles, Contract::kPairs>& schedule;
   u32 base;
   int lane;
 
@@ -32,10 +32,11 @@ struct TokenCopier {
         barrier_wait(NIBBLE_AT(base, empty) + stage.index * 8, stage.parity ^ 1);
         if (lane == 0) {
           const u32 full = NIBBLE_AT(base, full) + stage.index * 8;
-          barrier_expect(full, kTokenBytes + (kFree ? 0 : kFactorBytes));
+          barrier_expect(full, kTokenBytes + (Contract::kFree ? 0 : kFactorBytes));
           copy_tensor(NIBBLE_AT(base, tokens) + stage.index * kTokenBytes, map, block * kBlock, piece.first_token,
                       full);
-          if constexpr (!kFree) copy_bulk(NIBBLE_AT(base, d) + stage.index * kFactorBytes, d, kFactorBytes, full);
+          if constexpr (!Contract::kFree)
+            copy_bulk(NIBBLE_AT(base, d) + stage.index * kFactorBytes, d, kFactorBytes, full);
         }
         __syncwarp();
         d += p.d_stride;
@@ -48,10 +49,10 @@ struct TokenCopier {
 
 // The warp that copies packed weights, as far ahead as there is room. Not the one that copies tokens: they would come
 // late where it waits until weights have been decoded.
-template <int kTiles>
+template <typename Contract, int kTiles>
 struct WeightCopier {
   const Problem& p;
-  const Schedule<kTiles>& schedule;
+  const Schedule<kTiles, Contract::kPairs>& schedule;
   u32 base;
   int lane;
 
@@ -78,13 +79,13 @@ struct WeightCopier {
 };
 
 // A warp that decodes its row tiles of every block. Words of a tile are loaded while the tile before is stored.
-template <int kTiles>
+template <typename Contract, int kTiles>
 struct Decoder {
   static constexpr int kWarpTiles = kTiles / kDecoders;
   static constexpr int kTileBytes = kTileRows * kRowBytes;
   static_assert(kTiles % kDecoders == 0);
   const Problem& p;
-  const Schedule<kTiles>& schedule;
+  const Schedule<kTiles, Contract::kPairs>& schedule;
   u32 base;
   int first_tile, lane;
 

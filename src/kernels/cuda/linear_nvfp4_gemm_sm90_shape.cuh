@@ -56,8 +56,9 @@ struct Piece {
 // What a thread block does, piece by piece. Whole tiles go round the blocks, as many as come out even. The rest, more
 // than one tile and less than two for a block, is cut into equal shares: a share ends in the head of a tile whose rest
 // begins the next block's share. A block makes that head first and the rest of its neighbour's tile last, so that
-// nobody waits for long, and the sums of an output are added in the order of K as always.
-template <int kTiles>
+// nobody waits for long, and the sums of an output are added in the order of K as always. Cuts along K are at multiples
+// of kCutPairs, so that a sum is not divided.
+template <int kTiles, int kCutPairs>
 class Schedule {
  public:
   __device__ Schedule(const Problem& p, int block, int n_blocks) : block_(block), n_blocks_(n_blocks) {
@@ -72,7 +73,7 @@ class Schedule {
     n_whole_ = n_rounds - 1;
     first_shared_ = n_whole_ * n_blocks;
     const int n_pairs = (n_tiles - first_shared_) * p.n_pairs;
-    const int begin = share(n_pairs, block), end = share(n_pairs, block + 1);
+    const int begin = share(p, n_pairs, block), end = share(p, n_pairs, block + 1);
     tail_ = begin / p.n_pairs;
     tail_pair_ = begin % p.n_pairs;
     head_ = end / p.n_pairs;
@@ -99,8 +100,9 @@ class Schedule {
   }
 
  private:
-  __device__ int share(int n_pairs, int block) const {
-    return static_cast<int>(static_cast<long long>(n_pairs) * block / n_blocks_);
+  __device__ int share(const Problem& p, int n_pairs, int block) const {
+    const int cut = static_cast<int>(static_cast<long long>(n_pairs) * block / n_blocks_);
+    return cut - cut % p.n_pairs % kCutPairs;
   }
   __device__ Piece place(const Problem& p, int tile, int first_pair, int end_pair) const {
     const int per_raster = kRasterGroups * n_token_tiles_, raster = tile / per_raster, rest = tile % per_raster;

@@ -16,6 +16,7 @@
 namespace nibble::kernels::cuda::nvfp4 {
 namespace {
 
+template <typename Contract>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocessor)
     gemv_kernel(const __grid_constant__ Problem p, u32 ring_units, bool only_exact) {
   NIBBLE_DYNAMIC_SHARED(std::uint8_t, memory, 128);
@@ -38,10 +39,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocess
   __syncthreads();
   if (n_tiles == 0) return;
   if (warp >= kWarps) {
-    Chain{shared, p, n_tiles, static_cast<u32>(warp - kWarps), lane, base, ring_units}.run();
+    Chain<Contract>{shared, p, n_tiles, static_cast<u32>(warp - kWarps), lane, base, ring_units}.run();
   } else {
     const Compute compute{shared, p, n_tiles, warp, lane, base, ring_units};
-    if (shared.has_exact != 0) {
+    if (!is_nc1_f16<Contract> && shared.has_exact != 0) {
       compute.run<true>();
     } else {
       compute.run<false>();
@@ -57,8 +58,8 @@ int blocks_for(int n_tiles, int n_multiprocessors) {
 
 }  // namespace
 
-cudaError_t launch_gemv(const Problem& p, const Device& device, bool only_exact, cudaStream_t stream) {
-  if (p.n_rows > 1) return launch_gemv_rows(p, device, only_exact, stream);
+template <typename Contract>
+cudaError_t launch_gemv_one(const Problem& p, const Device& device, bool only_exact, cudaStream_t stream) {
   int n_tiles = 0;
   for (int s = 0; s < p.n_segments; ++s) n_tiles += p.segments[s].n_tiles;
   constexpr int kFixedBytes = sizeof(Shared), kRingBytes = kWarps * kUnitBytes;  // of one unit a warp
@@ -71,7 +72,9 @@ cudaError_t launch_gemv(const Problem& p, const Device& device, bool only_exact,
   shape.block = Shape::kThreads;
   shape.shared_bytes = bytes;
   shape.starts_early = true;
-  return launch_kernel(gemv_kernel, shape, stream, p, static_cast<u32>(ring_units), only_exact);
+  return launch_kernel(gemv_kernel<Contract>, shape, stream, p, static_cast<u32>(ring_units), only_exact);
 }
+template cudaError_t launch_gemv_one<Nc1>(const Problem&, const Device&, bool, cudaStream_t);
+template cudaError_t launch_gemv_one<Nc1F16>(const Problem&, const Device&, bool, cudaStream_t);
 
 }  // namespace nibble::kernels::cuda::nvfp4

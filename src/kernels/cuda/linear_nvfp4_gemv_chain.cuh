@@ -1,4 +1,4 @@
-// The chain of the NVFP4 gemv: one fma per block and output, in order.
+// The chain of the NVFP4 gemv: the float steps of the contract for each block and output, in order.
 #pragma once
 
 #include "kernels/cuda/linear_nvfp4_gemv_shape.cuh"
@@ -34,8 +34,30 @@ __device__ inline float chain_row(const float* sums, const float* factors, int n
   return acc;
 }
 
+// The same of nc1-f16: a round is four super-blocks, of which the last may be a pair.
+__device__ inline float chain_super_blocks(const float* sums, const float* factors, float tensor_scale, int n_blocks,
+                                           float acc, int lane) {
+  static_assert(kRoundBlocks % Nc1F16::kBlocks == 0 && Nc1F16::kBlocks == 4);
+  const float* row = sums + lane % kTileRows * Shape::kRowStride;
+  float4 s[kRoundBlocks / 4], c[kRoundBlocks / 4];
+#pragma unroll
+  for (int i = 0; i < kRoundBlocks / 4; ++i) {
+    s[i] = reinterpret_cast<const float4*>(row)[i];
+    c[i] = reinterpret_cast<const float4*>(factors)[i];
+  }
+#pragma unroll
+  for (int i = 0; i < kRoundBlocks / 4; ++i) {
+    if (i * 4 >= n_blocks) break;
+    const float pair = s[i].x + s[i].y;
+    const float sum = i * 4 + 2 < n_blocks ? pair + (s[i].z + s[i].w) : pair;
+    acc = Nc1F16::add(acc, sum, c[i].x, tensor_scale);
+  }
+  return acc;
+}
+
 // One warp of the chain: runs through the tiles whose index in their group is its own modulo the number of such warps,
 // which is that of tiles in a step.
+template <typename Contract>
 struct Chain {
   using S = Shape;
   static_assert(S::kUnits == S::kChains);
@@ -55,14 +77,20 @@ struct Chain {
   }
 
   // c = d * g, one rounding, for each segment, in the unit of the sums unless one would overflow. Returns if one would.
+  // In nc1-f16 no factor is, and all segments have the same.
   __device__ bool set_factors(float d) const {
+    if constexpr (is_nc1_f16<Contract>) {
+      if (lane < kRoundBlocks) shared.factors[chain][0][lane] = Contract::factor(d, S::kSumUnit);
+      __syncwarp();
+      return false;
+    }
     constexpr float kLargest = 0x1p127f / S::kSumUnit;
     bool is_wide = false;
-    for (int s = 0; s < p.n_segments; ++s) is_wide |= !(d * p.segments[s].g < kLargest);
+    for (int s = 0; s < p.n_segments; ++s) is_wide |= !(d * p.segments[s].scale < kLargest);
     is_wide = __any_sync(kAllLanes, is_wide);
     const float unit = is_wide ? 1.0f : S::kSumUnit;
     for (int s = 0; s < p.n_segments; ++s) {
-      if (lane < kRoundBlocks) shared.factors[chain][s][lane] = (d * p.segments[s].g) * unit;
+      if (lane < kRoundBlocks) shared.factors[chain][s][lane] = (d * p.segments[s].scale) * unit;
     }
     __syncwarp();
     return is_wide;
@@ -70,13 +98,19 @@ struct Chain {
 
   template <bool kWide>
   __device__ float run_blocks(const float* sums, int tile, int n_blocks, float acc) const {
-    return chain_row<kWide>(sums, shared.factors[chain][shared.segment[tile]], n_blocks, acc, lane);
+    if constexpr (is_nc1_f16<Contract>) {
+      return chain_super_blocks(sums, shared.factors[chain][0], p.segments[shared.segment[tile]].scale, n_blocks, acc,
+                                lane);
+    } else {
+      return chain_row<kWide>(sums, shared.factors[chain][shared.segment[tile]], n_blocks, acc, lane);
+    }
   }
 
   __device__ void write(int tile, float acc) const {
     const Segment& segment = p.segments[shared.segment[tile]];
     const int row = shared.tile[tile] * kTileRows + lane;
     if (row >= segment.n_out || lane >= kTileRows) return;
+    if constexpr (is_nc1_f16<Contract>) acc = Contract::finish(acc);
     segment.out[row] = segment.bias != nullptr ? acc + segment.bias[row] : acc;
   }
 

@@ -103,11 +103,10 @@ __device__ inline void multiply_block(const u32 (&words)[4], u32 scales01, u32 s
 
 // The same group by group, added in f64: exact for any scales.
 template <int kColumnTiles>
-__device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales01, u32 scales23,
-                                              const uint4 (&x)[4 * kColumnTiles], int block,
-                                              float (&d)[kColumnTiles][4]) {
+__device__ inline void add_block_exactly(const u32 (&words)[4], u32 scales01, u32 scales23,
+                                         const uint4 (&x)[4 * kColumnTiles], int block,
+                                         double (&total)[kColumnTiles][4]) {
   constexpr u32 kFirst = 0x00FF00FFu, kSecond = 0xFF00FF00u;  // of the two groups of a word, in both rows
-  double total[kColumnTiles][4] = {};
 #pragma unroll 1
   for (int group = 0; group < 4; ++group) {
     const u32 mask = group % 2 == 0 ? kFirst : kSecond;
@@ -117,6 +116,13 @@ __device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales0
 #pragma unroll
     for (int i = 0; i < 4 * kColumnTiles; ++i) total[i / 4][i % 4] += part[i / 4][i % 4];
   }
+}
+template <int kColumnTiles>
+__device__ inline void multiply_block_exactly(const u32 (&words)[4], u32 scales01, u32 scales23,
+                                              const uint4 (&x)[4 * kColumnTiles], int block,
+                                              float (&d)[kColumnTiles][4]) {
+  double total[kColumnTiles][4] = {};
+  add_block_exactly<kColumnTiles>(words, scales01, scales23, x, block, total);
 #pragma unroll
   for (int i = 0; i < 4 * kColumnTiles; ++i) d[i / 4][i % 4] = static_cast<float>(total[i / 4][i % 4]);
 }

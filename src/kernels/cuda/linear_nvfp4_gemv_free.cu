@@ -181,7 +181,7 @@ __device__ void write(const Problem& p, const FreeTile* tiles, int n_tiles, cons
     float sum = 0;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp * kTiles * S::kTileSums + i];
-    const float value = sum * (segment.g * S::kUnit);
+    const float value = sum * (segment.scale * S::kUnit);
     segment.out[static_cast<std::size_t>(token) * segment.out_stride + row] =
         segment.bias != nullptr ? value + segment.bias[row] : value;
   }

@@ -1,9 +1,9 @@
-// NVFP4 weights times two to sixteen rows of activations.
+// NVFP4 weights times two to sixteen rows of activations; one row too, where nc1-f16 has tiles for the exact route.
 //
 // A thread block takes a few tiles of 16 weight rows at a time, and its warps share K: each runs every eighth step of a
 // few pairs. The sums of blocks never leave the registers of the warp that made them: the lane that holds them runs the
-// fma per block itself, once the warp before has handed over the accumulators. So the chain passes through all warps,
-// round after round, in the order of K, and each warp is a little behind the one before.
+// float steps of the contract itself, once the warp before has handed over the accumulators. So the chain passes
+// through all warps, round after round, in the order of K, and each warp is a little behind the one before.
 //
 // A warp's weights, and the activations that they meet, arrive in a ring of its own.
 #include <algorithm>
@@ -64,11 +64,13 @@ __device__ int list_groups(const Problem& p, bool only_exact, Shared& shared) {
   return mine;
 }
 
-template <int kTokens, int kTiles, int kPairs, int kAhead>
+template <typename Contract, int kTokens, int kTiles, int kPairs, int kAhead>
 struct RowsWarp {
   using S = RowsShape<kTokens, kTiles, kPairs, kAhead>;
   using Shared = RowsShared<kTokens, kTiles>;
   static constexpr int kC = S::kColumnTiles;
+  static_assert(kPairs % Contract::kPairs == 0, "a step has whole sums");
+  static constexpr int kSums = 2 * kPairs / Contract::kBlocks;  // of a step, a tile and an output
 
   Shared& shared;
   const Problem& p;
@@ -139,23 +141,33 @@ struct RowsWarp {
     }
   }
 
-  // Factors of a step's blocks for this lane's tokens; columns of rows that are not there get the last one's.
-  using Factors = float[2 * kPairs][kC][2];
+  // Factors of a step's sums for this lane's tokens; columns of rows that are not there get the last one's.
+  using Factors = float[kSums][kC][2];
   __device__ void load_factors(int pair, Factors& c) const {
     const int column = blockIdx.y * kNvfp4GemvRows + lane % 4 * 2;
 #pragma unroll
-    for (int b = 0; b < 2 * kPairs; ++b) {
-      const float* d = p.d + static_cast<std::size_t>(min(2 * pair + b, 2 * p.n_pairs - 1)) * p.d_stride;
+    for (int b = 0; b < kSums; ++b) {
+      const int block = min(2 * pair + b * Contract::kBlocks, 2 * p.n_pairs - 1);
+      const float* d = p.d + static_cast<std::size_t>(block) * p.d_stride;
 #pragma unroll
       for (int i = 0; i < 2 * kC; ++i) c[b][i / 2][i % 2] = d[min(column + i / 2 * kColumns + i % 2, p.n_rows - 1)];
     }
   }
-  // c = d * g, one rounding, in the unit of the sums unless one would overflow. Returns if one would.
+  // c = d * g, one rounding, in the unit of the sums unless one would overflow. Returns if one would. In nc1-f16 no
+  // factor is rounded, and none would.
   __device__ bool scale_factors(float g, Factors& c) const {
+    if constexpr (is_nc1_f16<Contract>) {
+#pragma unroll
+      for (int i = 0; i < 2 * kSums * kC; ++i) {
+        float& factor = c[i / (2 * kC)][i / 2 % kC][i % 2];
+        factor = Contract::factor(factor, kSumUnit);
+      }
+      return false;
+    }
     constexpr float kLargest = 0x1p127f / kSumUnit;
     bool is_wide = false;
 #pragma unroll
-    for (int i = 0; i < 4 * kPairs * kC; ++i) {
+    for (int i = 0; i < 2 * kSums * kC; ++i) {
       float& factor = c[i / (2 * kC)][i / 2 % kC][i % 2];
       factor *= g;
       is_wide |= !(factor < kLargest);
@@ -163,28 +175,30 @@ struct RowsWarp {
     is_wide = __any_sync(kAllLanes, is_wide);
     if (!is_wide) {
 #pragma unroll
-      for (int i = 0; i < 4 * kPairs * kC; ++i) c[i / (2 * kC)][i / 2 % kC][i % 2] *= kSumUnit;
+      for (int i = 0; i < 2 * kSums * kC; ++i) c[i / (2 * kC)][i / 2 % kC][i % 2] *= kSumUnit;
     }
     return is_wide;
   }
 
-  using Sums = float[kTiles][2 * kPairs][kC][4];
+  using Sums = float[kTiles][kSums][kC][4];
   template <bool kWide>
-  static __device__ float chain(float sum, float c, float acc) {
+  static __device__ float chain(float sum, float c, float scale, float acc) {
+    if constexpr (is_nc1_f16<Contract>) return Contract::add(acc, sum, c, scale);
     return __fmaf_rn(kWide ? sum * kSumUnit : sum, c, acc);
   }
   template <bool kWide>
-  static __device__ void run_chain(const Sums& sums, const Factors& c, int n_pairs, float4 (&acc)[kTiles][kC]) {
+  static __device__ void run_chain(const Sums& sums, const Factors& c, float scale, int n_pairs,
+                                   float4 (&acc)[kTiles][kC]) {
 #pragma unroll
-    for (int b = 0; b < 2 * kPairs; ++b) {
-      if (b / 2 >= n_pairs) break;
+    for (int b = 0; b < kSums; ++b) {
+      if (b * Contract::kBlocks / 2 >= n_pairs) break;
 #pragma unroll
       for (int i = 0; i < kTiles * kC; ++i) {
         const int t = i / kC, j = i % kC;
-        acc[t][j].x = chain<kWide>(sums[t][b][j][0], c[b][j][0], acc[t][j].x);
-        acc[t][j].y = chain<kWide>(sums[t][b][j][1], c[b][j][1], acc[t][j].y);
-        acc[t][j].z = chain<kWide>(sums[t][b][j][2], c[b][j][0], acc[t][j].z);
-        acc[t][j].w = chain<kWide>(sums[t][b][j][3], c[b][j][1], acc[t][j].w);
+        acc[t][j].x = chain<kWide>(sums[t][b][j][0], c[b][j][0], scale, acc[t][j].x);
+        acc[t][j].y = chain<kWide>(sums[t][b][j][1], c[b][j][1], scale, acc[t][j].y);
+        acc[t][j].z = chain<kWide>(sums[t][b][j][2], c[b][j][0], scale, acc[t][j].z);
+        acc[t][j].w = chain<kWide>(sums[t][b][j][3], c[b][j][1], scale, acc[t][j].w);
       }
     }
   }
@@ -196,6 +210,7 @@ struct RowsWarp {
     const int column = blockIdx.y * kNvfp4GemvRows + lane % 4 * 2;
     const auto put = [&](int token, int at, float value) {
       if (token >= p.n_rows || at >= segment.n_out) return;
+      if constexpr (is_nc1_f16<Contract>) value = Contract::finish(value);
       segment.out[static_cast<std::size_t>(token) * segment.out_stride + at] =
           segment.bias != nullptr ? value + segment.bias[at] : value;
     };
@@ -211,6 +226,9 @@ struct RowsWarp {
   // Sums of a step's blocks. Every pair that is read makes room for one further on.
   template <bool kMixed>
   __device__ void multiply_step(const Place& at, Place& ahead, u32& slot, Sums& sums) const {
+    // Of nc1-f16: exact sums of tiles that f32 does not hold, rounded when all of a super-block is in.
+    constexpr bool kHasTotals = kMixed && is_nc1_f16<Contract>;
+    [[maybe_unused]] double totals[kHasTotals ? kTiles : 1][kSums][kC][4] = {};
 #pragma unroll
     for (int u = 0; u < kPairs; ++u) {
       if (u > 0 && at.pair + u >= p.n_pairs) continue;
@@ -232,14 +250,29 @@ struct RowsWarp {
         const u32 scales[2][2] = {{words.scales.x, words.scales.y}, {words.scales.z, words.scales.w}};
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          float(&d)[kC][4] = sums[t][2 * u + block];
+          constexpr int kBlocks = Contract::kBlocks;
+          float(&d)[kC][4] = sums[t][(2 * u + block) / kBlocks];
           if (kMixed && shared.is_exact[at.group * kTiles + t] != 0) {
-            multiply_block_exactly<kC>(words.w[block], scales[block][0], scales[block][1], x, block, d);
+            if constexpr (kHasTotals) {
+              add_block_exactly<kC>(words.w[block], scales[block][0], scales[block][1], x, block,
+                                    totals[t][(2 * u + block) / kBlocks]);
+            } else {
+              multiply_block_exactly<kC>(words.w[block], scales[block][0], scales[block][1], x, block, d);
+            }
           } else {
             multiply_block<kC>(words.w[block], scales[block][0], scales[block][1], x, block, d);
           }
         }
       }
+    }
+    if constexpr (kHasTotals) round_totals(at, totals, sums);
+  }
+  __device__ void round_totals(const Place& at, const double (&totals)[kTiles][kSums][kC][4], Sums& sums) const {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      if (shared.is_exact[at.group * kTiles + t] == 0) continue;
+#pragma unroll
+      for (int i = 0; i < kSums * kC * 4; ++i) (&sums[t][0][0][0])[i] = static_cast<float>((&totals[t][0][0][0])[i]);
     }
   }
 
@@ -264,7 +297,8 @@ struct RowsWarp {
       load_factors(at.pair, c);
       Sums sums = {};
       multiply_step<kMixed>(at, ahead, slot, sums);
-      const bool is_wide = scale_factors(p.segments[shared.segment[at.group * kTiles]].g, c);
+      const float scale = p.segments[shared.segment[at.group * kTiles]].scale;
+      const bool is_wide = scale_factors(scale, c);
       const bool begins = at.pair == 0, ends = at.pair + kPairs >= p.n_pairs;
 
       // Warp 0 waits for the end of the group before, since there is one place for accumulators.
@@ -276,9 +310,9 @@ struct RowsWarp {
         acc[i / kC][i % kC] = begins ? make_float4(0, 0, 0, 0) : shared.acc[i / kC][i % kC][lane];
       }
       if (is_wide) {
-        run_chain<true>(sums, c, p.n_pairs - at.pair, acc);
+        run_chain<true>(sums, c, scale, p.n_pairs - at.pair, acc);
       } else {
-        run_chain<false>(sums, c, p.n_pairs - at.pair, acc);
+        run_chain<false>(sums, c, scale, p.n_pairs - at.pair, acc);
       }
       if (!ends) {
 #pragma unroll
@@ -297,7 +331,7 @@ struct RowsWarp {
   }
 };
 
-template <int kTokens, int kTiles, int kPairs, int kAhead>
+template <typename Contract, int kTokens, int kTiles, int kPairs, int kAhead>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     gemv_rows_kernel(const __grid_constant__ Problem p, bool only_exact) {
   using S = RowsShape<kTokens, kTiles, kPairs, kAhead>;
@@ -315,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int n_groups = list_groups<kTiles>(p, only_exact, shared);
   __syncthreads();
   const u32 ring = base + static_cast<u32>(sizeof(Shared)) + warp * S::kRingBytes;
-  const RowsWarp<kTokens, kTiles, kPairs, kAhead> w(shared, p, warp, lane, ring, handed, n_groups);
+  const RowsWarp<Contract, kTokens, kTiles, kPairs, kAhead> w(shared, p, warp, lane, ring, handed, n_groups);
   if (shared.has_exact != 0) {
     w.template run<true>();
   } else {
@@ -323,7 +357,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
 }
 
-template <int kTokens, int kTiles, int kPairs, int kAhead>
+template <typename Contract, int kTokens, int kTiles, int kPairs, int kAhead>
 cudaError_t launch(const Problem& p, const Device& device, bool only_exact, cudaStream_t stream) {
   using S = RowsShape<kTokens, kTiles, kPairs, kAhead>;
   int n_groups = 0;
@@ -338,29 +372,33 @@ cudaError_t launch(const Problem& p, const Device& device, bool only_exact, cuda
   if (p.is_spread && grid <= device.n_multiprocessors) bytes = std::max(bytes, device.shared_bytes / 2 + 1);
   shape.shared_bytes = bytes;
   shape.starts_early = true;
-  return launch_kernel(gemv_rows_kernel<kTokens, kTiles, kPairs, kAhead>, shape, stream, p, only_exact);
+  return launch_kernel(gemv_rows_kernel<Contract, kTokens, kTiles, kPairs, kAhead>, shape, stream, p, only_exact);
 }
 
 }  // namespace
 
 // Where a thread block has one tile, that one's chain is what takes long: warps run four pairs between two handovers,
 // unless there are so few that half of the warps would have none. Where there is much of everything, activations are
-// read once for four tiles.
+// read once for four tiles. In nc1-f16 a step has at least two pairs.
+template <typename Contract>
 cudaError_t launch_gemv_rows(const Problem& p, const Device& device, bool only_exact, cudaStream_t stream) {
   constexpr int kLargeRings = 110 << 10;  // bytes of shared memory; some GPUs have 99 KB
   int n_tiles = 0;
   for (int s = 0; s < p.n_segments; ++s) n_tiles += p.segments[s].n_tiles;
   const bool one_each = n_tiles <= kBlocksPerMultiprocessor * device.n_multiprocessors;
   const bool is_much = n_tiles >= 10 * device.n_multiprocessors, is_small = device.shared_bytes < kLargeRings;
+  constexpr int kFew = Contract::kPairs;
   if (p.n_rows > kColumns) {
-    if (one_each || is_small) return launch<16, 1, 2, 2>(p, device, only_exact, stream);
-    return launch<16, 2, 1, 2>(p, device, only_exact, stream);
+    if (one_each || is_small) return launch<Contract, 16, 1, 2, 2>(p, device, only_exact, stream);
+    return launch<Contract, 16, 2, kFew, 2>(p, device, only_exact, stream);
   }
-  if (is_small) return launch<8, 2, 2, 2>(p, device, only_exact, stream);
-  if (one_each && p.n_pairs <= 2 * kWarps) return launch<8, 1, 2, 4>(p, device, only_exact, stream);
-  if (one_each) return launch<8, 1, 4, 4>(p, device, only_exact, stream);
-  if (is_much) return launch<8, 4, 1, 2>(p, device, only_exact, stream);
-  return launch<8, 2, 2, 3>(p, device, only_exact, stream);
+  if (is_small) return launch<Contract, 8, 2, 2, 2>(p, device, only_exact, stream);
+  if (one_each && p.n_pairs <= 2 * kWarps) return launch<Contract, 8, 1, 2, 4>(p, device, only_exact, stream);
+  if (one_each) return launch<Contract, 8, 1, 4, 4>(p, device, only_exact, stream);
+  if (is_much) return launch<Contract, 8, 4, kFew, 2>(p, device, only_exact, stream);
+  return launch<Contract, 8, 2, 2, 3>(p, device, only_exact, stream);
 }
+template cudaError_t launch_gemv_rows<Nc1>(const Problem&, const Device&, bool, cudaStream_t);
+template cudaError_t launch_gemv_rows<Nc1F16>(const Problem&, const Device&, bool, cudaStream_t);
 
 }  // namespace nibble::kernels::cuda::nvfp4

@@ -1,7 +1,7 @@
 // A launch of the NVFP4 kernels, checked and with addresses resolved: what the kernels receive.
 #pragma once
 
-#include "kernels/cuda/linear_nvfp4_device.cuh"
+#include "kernels/cuda/linear_nvfp4_contracts.cuh"
 
 namespace nibble::kernels::cuda::nvfp4 {
 
@@ -14,7 +14,7 @@ struct Segment {
   int out_stride;
   int n_out;
   int n_tiles;
-  float g;  // tensor_scale * 2^-10
+  float scale;  // Contract::scale_of: the tensor scale, or g of section 4
 };
 
 struct Problem {
@@ -36,17 +36,20 @@ struct Device {
 };
 cudaError_t current_device(Device* device);
 
-// The kernels of contract native: sums in any order, and no tile is special.
-cudaError_t launch_free_gemv(const Problem& problem, const Device& device, cudaStream_t stream);
-cudaError_t launch_free_gemm_mma(const Problem& problem, const Device& device, cudaStream_t stream);
-cudaError_t launch_free_gemm_wgmma(const Problem& problem, const Device& device, cudaStream_t stream);
-
-// out = q * weights^T for every row in groups of up to 16; with `only_exact`, for the tiles that need the exact route.
-cudaError_t launch_gemv(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
-// For two rows or more, which launch_gemv hands on.
-cudaError_t launch_gemv_rows(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
-// The same without the exact route: tiles that need it are left wrong.
+// out = q * weights^T for any number of rows. Tiles that need the exact route are left wrong; in contract native no
+// tile is special.
+template <typename Contract>
 cudaError_t launch_gemm_mma(const Problem& problem, const Device& device, cudaStream_t stream);
+template <typename Contract>
 cudaError_t launch_gemm_wgmma(const Problem& problem, const Device& device, cudaStream_t stream);
+cudaError_t launch_free_gemv(const Problem& problem, const Device& device, cudaStream_t stream);
+
+// The same for groups of up to 16 rows, with the exact route where a tile needs it. With `only_exact`, for such tiles
+// alone.
+template <typename Contract>
+cudaError_t launch_gemv_rows(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
+// One row. In nc1-f16 no tile may need the exact route: its sums go over pairs of several warps.
+template <typename Contract>
+cudaError_t launch_gemv_one(const Problem& problem, const Device& device, bool only_exact, cudaStream_t stream);
 
 }  // namespace nibble::kernels::cuda::nvfp4

@@ -1,6 +1,6 @@
 // NVFP4 weights from the order of the file to the order of the matrix unit, and the certificate of every block.
 #include "format/nvfp4.h"
-#include "kernels/cuda/linear_nvfp4_device.cuh"
+#include "kernels/cuda/linear_nvfp4_contracts.cuh"
 
 namespace nibble::kernels::cuda {
 namespace nvfp4 {
@@ -34,26 +34,50 @@ __device__ LaneRow load_row(const Nvfp4PackArgs& a, int row, int first, int quad
   return r;
 }
 
-// 1023 * the sum of |q9 * q1| of a block in its own unit (section 4); the block's four lanes call together.
-__device__ bool is_certified(const LaneRow& r) {
+// The sum of |q9 * q1| of a row of a block or several, and the bits of all products; of a lane.
+struct Products {
   u64 sum = 0, bits = 0;
+};
+__device__ void add_products_of(const LaneRow& r, Products& p) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
     const u64 q9 = format::e4m3_x512(r.scales[g]);
 #pragma unroll
     for (int i = 0; i < kLaneCodes; ++i) {
       const u64 product = q9 * format::e2m1_x2(r.codes[g] >> (4 * i) & 7u);
-      sum += product;
-      bits |= product;
+      p.sum += product;
+      p.bits |= product;
     }
   }
+}
+// The largest integer of the activations times that sum, in its own unit (section 4); the row's four lanes call
+// together.
+__device__ bool is_certified(Products p, u64 activation_max) {
 #pragma unroll
   for (int apart = 1; apart < kLanesOfRow; apart *= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, apart);
-    bits |= __shfl_xor_sync(kAllLanes, bits, apart);
+    p.sum += __shfl_xor_sync(kAllLanes, p.sum, apart);
+    p.bits |= __shfl_xor_sync(kAllLanes, p.bits, apart);
   }
-  return bits == 0 ||
-         (format::nc1::kActivationMax * sum) >> (__ffsll(static_cast<long long>(bits)) - 1) < kCertificateLimit;
+  return p.bits == 0 || (activation_max * p.sum) >> (__ffsll(static_cast<long long>(p.bits)) - 1) < kCertificateLimit;
+}
+
+// Whether f32 holds the sums that begin with this block, in both rows of a lane. `low` and `high` are of the block.
+__device__ bool are_certified(const Nvfp4PackArgs& a, int row, int block, int quad, const LaneRow& low,
+                              const LaneRow& high) {
+  const bool is_super = a.sums == Nvfp4Sums::kSuperBlocks;
+  if (is_super && block % Nc1F16::kBlocks != 0) return true;  // the warp of the first block sees to it
+  Products of_low, of_high;
+  add_products_of(low, of_low);
+  add_products_of(high, of_high);
+  if (is_super) {
+    for (int i = 1; i < Nc1F16::kBlocks; ++i) {
+      add_products_of(load_row(a, row, (block + i) * kBlock, quad), of_low);
+      add_products_of(load_row(a, row + kLaneRows, (block + i) * kBlock, quad), of_high);
+    }
+  }
+  const u64 largest = is_super ? Nc1F16::kActivationMax : Nc1::kActivationMax;
+  const bool is_low = is_certified(of_low, largest), is_high = is_certified(of_high, largest);
+  return is_low && is_high;
 }
 
 // A warp packs one block of one tile.
@@ -67,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(Nvfp4PackArgs a) {
   const int row = tile * kTileRows + tile_row(m);
   const LaneRow low = load_row(a, row, block * kBlock, quad), high = load_row(a, row + kLaneRows, block * kBlock, quad);
 
-  const bool certified = is_certified(low) & is_certified(high);
+  const bool certified = are_certified(a, row, block, quad, low, high);
   if (__any_sync(kAllLanes, !certified || a.distrust) && lane == 0) a.packed[layout.exact_flags + tile] = 1;
 
   u32 words[4];

@@ -3,6 +3,7 @@
 #include "format/nvfp4.h"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/linear_fp4.h"
+#include "kernels/cuda/linear_nvfp4.h"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -42,13 +43,26 @@ __global__ void __launch_bounds__(kThreads) quantize_a16q8_kernel(QuantizeA16Q8A
   largest = __reduce_max_sync(kAllLanes, largest);
   const bool is_zero = largest == 0;
   const float inverse = is_zero ? 0.0f : format::div_rn(-127.0f, format::f16_to_f32(largest));
+  const float d = is_zero ? 0.0f : format::div_rn(1.0f, inverse);
+  const QuantizedA16Q8& to = a.quantized;
   const std::size_t at = static_cast<std::size_t>(row) * n_blocks + block;
+  __half* h = reinterpret_cast<__half*>(to.h) + static_cast<std::size_t>(row) * to.h_stride;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
+    const int k = i * kWarp + lane;
     const int q = is_zero ? 0 : min(format::rne(format::f16_to_f32(halves[i]), inverse), 127);
-    a.quantized.q[at * kSuperBlockColumns + i * kWarp + lane] = static_cast<std::int8_t>(q);
+    if (to.q != nullptr) {
+      to.q[at * kSuperBlockColumns + k] = static_cast<std::int8_t>(q);
+    } else if (first + k < to.h_stride) {
+      h[nvfp4_input_position(first + k)] = __int2half_rn(q);
+    }
   }
-  if (lane == 0) a.quantized.d[at] = is_zero ? 0.0f : format::div_rn(1.0f, inverse);
+  if (to.q != nullptr) {
+    if (lane == 0) to.d[at] = d;
+  } else if (const int column = first / kBlockColumns + lane;
+             lane < kSuperBlockColumns / kBlockColumns && column < to.h_stride / kBlockColumns) {
+    to.d_columns[static_cast<std::size_t>(column) * to.d_stride + row] = d;
+  }
 }
 
 // A lane brings an element, 16 lanes a group, and gets its code; they share the scale.

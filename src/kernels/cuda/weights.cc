@@ -124,7 +124,8 @@ std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
 }
 
 bool WeightLoader::packs() const {
-  return use_tensor_cores_ && (activations_ == ActivationFormat::kA11 || activations_ == ActivationFormat::kNative);
+  return use_tensor_cores_ && (activations_ == ActivationFormat::kA11 || activations_ == ActivationFormat::kA16Q8 ||
+                               activations_ == ActivationFormat::kNative);
 }
 
 Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
@@ -160,12 +161,14 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
 Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
   const std::string shape = fmt::format("{} x {}", to.rows.n_out, to.rows.n_in);
   NIBBLE_ASSIGN(to.packed, memory_for(view.name, nvfp4_packed_bytes(to.rows.n_out, to.rows.n_in)));
-  const Nvfp4PackArgs args{.codes = to.rows.codes,
-                           .scales = to.rows.scales,
-                           .n_out = to.rows.n_out,
-                           .n_in = to.rows.n_in,
-                           .tensor_scale = view.tensor_scale,
-                           .packed = to.packed.as<std::uint8_t>()};
+  const Nvfp4PackArgs args{
+      .codes = to.rows.codes,
+      .scales = to.rows.scales,
+      .n_out = to.rows.n_out,
+      .n_in = to.rows.n_in,
+      .tensor_scale = view.tensor_scale,
+      .packed = to.packed.as<std::uint8_t>(),
+      .sums = activations_ == ActivationFormat::kA16Q8 ? Nvfp4Sums::kSuperBlocks : Nvfp4Sums::kBlocks};
   NIBBLE_TRY(check(pack_nvfp4(args, stream_.get()), "pack_nvfp4", shape));
   NIBBLE_TRY(check(finish_packing(args, &to.weights, stream_.get()), "finish_packing", shape));
   to.codes = {};

@@ -25,8 +25,8 @@ struct DeviceRows {
   DeviceMemory values, scales, units, minimums, m;
 };
 
-// Packed for tensor cores of f16 or, for native-fp4, of FP4; or as the file has it for the integer kernels, of which
-// those of other formats than a11 are.
+// Packed for tensor cores of f16 or, for native-fp4, of FP4; or as the file has it for the integer kernels, which w4a4
+// always takes.
 struct DeviceNvfp4 {
   ActivationFormat activations = ActivationFormat::kA11;
   Nvfp4Weights weights;
