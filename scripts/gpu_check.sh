@@ -159,17 +159,20 @@ equality_of_the_8b_shape() {
   prove llama_8b_2_layers $model --cpu-chunk 7,0 --prompt-tokens 150 -n 16 --route auto,gemv,gemm,gemm-mma
 }
 
-# Layers by themselves beside the read bandwidth, attention beside it and FlashAttention, then a whole model of the shape of
-# Llama 3 8B against the same limit.
+# Layers by themselves beside the read bandwidth and cuBLAS, attention beside it and FlashAttention, then a whole model of
+# the shape of Llama 3 8B against the same limit, with a head of either kind. Peers run where PyTorch is.
 benchmark() {
-  local tools=build/gpu_check/tools limit peer=()
-  "$tools/cuda_linear_bench" "$OUT/bench_linear.json" | tee "$OUT/bench_linear.txt"
-  limit=$(sed -n 's/.*: read \([0-9]*\) GB.*/\1/p' "$OUT/bench_linear.txt" | head -n 1)
+  local tools=build/gpu_check/tools limit cublas=() flash=()
   if python3 -c 'import torch' 2>/dev/null; then
-    python3 tools/flash_attention.py "$OUT/flash_attention.json" && peer=(--peer "$OUT/flash_attention.json")
+    python3 tools/cublas_bf16.py "$OUT/cublas_bf16.json" && cublas=(--peer "$OUT/cublas_bf16.json")
+    python3 tools/flash_attention.py "$OUT/flash_attention.json" && flash=(--peer "$OUT/flash_attention.json")
   fi
-  "$tools/bench_attention" --backend cuda --limit "$limit" "${peer[@]}" -o "$OUT/bench_attention.json" | tee "$OUT/bench_attention.txt"
+  "$tools/cuda_linear_bench" "${cublas[@]}" -o "$OUT/bench_linear.json" | tee "$OUT/bench_linear.txt"
+  limit=$(sed -n 's/.*: read \([0-9]*\) GB.*/\1/p' "$OUT/bench_linear.txt" | head -n 1)
+  "$tools/bench_attention" --backend cuda --limit "$limit" "${flash[@]}" -o "$OUT/bench_attention.json" | tee "$OUT/bench_attention.txt"
   "$tools/bench_model" --backend cuda --contract nc1,native --limit "$limit" -o "$OUT/bench_model.json" | tee "$OUT/bench_model.txt"
+  "$tools/bench_model" --backend cuda --wide-head --batch 8 --prompt 512 --limit "$limit" -o "$OUT/bench_model_f16_head.json" |
+    tee "$OUT/bench_model_f16_head.txt"
 }
 
 linear_routes() { build/gpu_check/tools/cuda_linear_check 1 | tee "$OUT/linear_check.txt"; }

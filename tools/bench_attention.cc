@@ -15,17 +15,19 @@
 #include <thread>
 #include <vector>
 
-#include "base/build_info.h"
 #include "kernels/limits.h"
 #include "kernels/registry.h"
+#include "measure/facts.h"
+#include "measure/statistics.h"
 
 namespace nibble {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
+using measure::Json;
 
 constexpr int kRows = 512;  // that are stored at once
+constexpr int kWarmUp = 4;
 
 struct Flags {
   std::string backend = "auto";
@@ -97,18 +99,17 @@ class Bench {
     return rows;
   }
 
-  // Seconds a layer, sorted.
+  // Seconds a layer.
   template <typename Op>
   std::vector<double> time(int n_rows, const Op& op) {
     std::vector<double> seconds;
-    for (int i = 0; i < flags_.repetitions + 4; ++i) {
+    for (int i = 0; i < kWarmUp + flags_.repetitions; ++i) {
       const auto start = Clock::now();
       backend_.begin_step(n_rows);
       for (int layer = 0; layer < flags_.layers; ++layer) op(i, layer);
       backend_.end_step();
-      if (i >= 4) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / flags_.layers);
+      if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / flags_.layers);
     }
-    std::ranges::sort(seconds);
     return seconds;
   }
 
@@ -117,7 +118,7 @@ class Bench {
     const std::vector<kernels::TokenRow> rows = rows_of(*cache, 0, n);
     const auto seconds = time(
         n, [&](int, int layer) { backend_.attention_input(q_->data(), rows, layer, shape_, out_->data(), *input_); });
-    const double median = seconds[seconds.size() / 2];
+    const double median = measure::median(seconds);
     Json entry = summary("prefill", n, seconds);
     const double rate = 2.0 * shape_.n_heads * shape_.head_dim * n * n / median * 1e-12;  // causal: half of 4 n^2 d
     entry["tflop_per_s"] = rate;
@@ -135,7 +136,7 @@ class Bench {
 
   // With rotation and the new key and value, as a step of decoding has it.
   void decode(int context) {
-    const int capacity = context + flags_.repetitions + 8;
+    const int capacity = context + kWarmUp + flags_.repetitions;
     const auto cache = filled_cache(context, capacity);
     const auto seconds = time(1, [&](int i, int layer) {
       const kernels::TokenRow row = {cache.get(), context + i};
@@ -143,7 +144,7 @@ class Bench {
                                     *input_);
     });
     const double bytes = static_cast<double>(shape_.n_kv_heads) * context * (3 * shape_.head_dim + 8);
-    const double median = seconds[seconds.size() / 2], rate = bytes / median * 1e-9;
+    const double median = measure::median(seconds), rate = bytes / median * 1e-9;
     Json entry = summary("decode", context, seconds);
     entry["bytes"] = bytes;
     entry["gb_per_s"] = rate;
@@ -159,11 +160,13 @@ class Bench {
   }
 
   static Json summary(const char* what, int n, const std::vector<double>& seconds) {
+    const auto [least, most] = std::ranges::minmax(seconds);
     return {{"what", what},
             {"tokens", n},
-            {"us_median", seconds[seconds.size() / 2] * 1e6},
-            {"us_least", seconds.front() * 1e6},
-            {"us_most", seconds.back() * 1e6}};
+            {"us_median", measure::median(seconds) * 1e6},
+            {"us_least", least * 1e6},
+            {"us_most", most * 1e6},
+            {"samples_s", seconds}};
   }
 
   const Flags& flags_;
@@ -187,15 +190,16 @@ Status run(Flags flags) {
   Bench bench(flags, *backend);
   NIBBLE_TRY(bench.run());
   if (!flags.output.empty()) {
-    const Json receipt = {
+    Json receipt = {
         {"what", fmt::format("attention by itself, {} query heads and {} key-value heads of {}, a step of {} layers",
                              flags.shape[0], flags.shape[1], flags.shape[2], flags.layers)},
         {"repetitions", flags.repetitions},
         {"read_limit_gb_per_s", flags.limit},
         {"machine", backend->description()},
-        {"commit", kCommit},
         {"results", bench.results()}};
-    std::ofstream(flags.output) << receipt.dump(1) << "\n";
+    receipt.update(measure::program_facts());
+    receipt["host"] = measure::machine_facts();
+    NIBBLE_TRY(measure::write_json(receipt, flags.output));
   }
   return ok_status();
 }
@@ -216,7 +220,7 @@ int main(int argc, char** argv) {
   app.add_option("--layers", flags.layers)->capture_default_str();
   app.add_option("--prompt", flags.prompts)->delimiter(',')->capture_default_str();
   app.add_option("--context", flags.contexts)->delimiter(',')->capture_default_str();
-  app.add_option("-n", flags.repetitions)->capture_default_str();
+  app.add_option("-n", flags.repetitions, "Steps that count")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--limit", flags.limit, "Read bandwidth of this machine in GB/s");
   app.add_option("--peer", flags.peer, "Receipt of flash_attention.py");
   app.add_option("-o,--output", flags.output, "Receipt (JSON)");

@@ -7,14 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "base/build_info.h"
 #include "kernels/registry.h"
+#include "measure/facts.h"
+#include "measure/statistics.h"
 #include "model/transformer.h"
 #include "model/weights.h"
 
@@ -22,7 +22,7 @@ namespace nibble {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
+using measure::Json;
 
 constexpr const char* kNative = "native";
 
@@ -134,13 +134,7 @@ class RandomWeights {
   std::uint64_t state_ = 7;
 };
 
-struct Times {
-  double median = 0, least = 0, most = 0;  // seconds
-};
-Times summary(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  return {seconds[seconds.size() / 2], seconds.front(), seconds.back()};
-}
+constexpr int kWarmUp = 4;  // the first steps load kernels and record graphs
 
 class Bench {
  public:
@@ -192,7 +186,7 @@ class Bench {
   }
 
   Status decode(int n_sequences, int context) {
-    const int capacity = context + flags_.repetitions + 8;
+    const int capacity = context + kWarmUp + flags_.repetitions;
     model::Transformer transformer(config_, weights_, backend_, std::max(n_sequences, 512), capacity);
     std::vector<std::unique_ptr<kernels::KvCache>> caches;
     for (int i = 0; i < n_sequences; ++i) {
@@ -200,13 +194,13 @@ class Bench {
       NIBBLE_TRY(fill(transformer, *caches.back(), context));
     }
     std::vector<double> seconds;
-    for (int i = 0; i < flags_.repetitions + 4; ++i) {
+    for (int i = 0; i < kWarmUp + flags_.repetitions; ++i) {
       std::vector<kernels::TokenRow> rows;
       for (const auto& c : caches) rows.push_back({c.get(), context + i});
       NIBBLE_ASSIGN(const double s, step(transformer, rows, true));
-      if (i >= 4) seconds.push_back(s);  // the first ones load kernels and record graphs
+      if (i >= kWarmUp) seconds.push_back(s);
     }
-    report("decode", n_sequences, context, summary(seconds), n_sequences);
+    report("decode", n_sequences, context, seconds, n_sequences);
     return ok_status();
   }
 
@@ -214,26 +208,22 @@ class Bench {
     model::Transformer transformer(config_, weights_, backend_, n, n);
     std::vector<double> seconds;
     const auto to = cache(n);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kWarmUp + flags_.repetitions; ++i) {
       std::vector<kernels::TokenRow> rows;
       for (int pos = 0; pos < n; ++pos) rows.push_back({to.get(), pos});
       NIBBLE_ASSIGN(const double s, step(transformer, rows, false));
-      if (i > 0) seconds.push_back(s);
+      if (i >= kWarmUp) seconds.push_back(s);
     }
-    report("prefill", 1, n, summary(seconds), n);
+    report("prefill", 1, n, seconds, n);
     return ok_status();
   }
 
-  void report(const char* what, int sequences, int context, const Times& t, int tokens) {
-    const double gb_per_s = static_cast<double>(bytes_) / t.median * 1e-9;
-    Json entry = {{"what", what},
-                  {"contract", contract_},
-                  {"sequences", sequences},
-                  {"context", context},
-                  {"ms_median", t.median * 1e3},
-                  {"ms_least", t.least * 1e3},
-                  {"ms_most", t.most * 1e3},
-                  {"tokens_per_second", tokens / t.median}};
+  void report(const char* what, int sequences, int context, const std::vector<double>& seconds, int tokens) {
+    const double median = measure::median(seconds), gb_per_s = static_cast<double>(bytes_) / median * 1e-9;
+    const auto [least, most] = std::ranges::minmax(seconds);
+    Json entry = {{"what", what},          {"contract", contract_},     {"sequences", sequences},
+                  {"context", context},    {"ms_median", median * 1e3}, {"ms_least", least * 1e3},
+                  {"ms_most", most * 1e3}, {"samples_s", seconds},      {"tokens_per_second", tokens / median}};
     std::string share;
     if (std::string(what) == "decode") {
       entry["weight_gb_per_s"] = gb_per_s;
@@ -244,7 +234,7 @@ class Bench {
       }
     }
     fmt::print("{:6} {:8} {:3} sequences, context {:6}  {:9.3f} ms [{:.3f}, {:.3f}]  {:10.1f} tok/s{}\n", contract_,
-               what, sequences, context, t.median * 1e3, t.least * 1e3, t.most * 1e3, tokens / t.median, share);
+               what, sequences, context, median * 1e3, least * 1e3, most * 1e3, tokens / median, share);
     std::fflush(stdout);
     results_.push_back(std::move(entry));
   }
@@ -308,10 +298,11 @@ Status run(const Flags& flags) {
                     {"bytes_per_token", random.bytes_per_token()},
                     {"read_limit_gb_per_s", flags.limit},
                     {"machine", backend->description()},
-                    {"commit", kCommit},
                     {"results", results}};
+    receipt.update(measure::program_facts());
+    receipt["host"] = measure::machine_facts();
     if (!costs.empty()) receipt["cost_of_exactness"] = costs;
-    std::ofstream(flags.output) << receipt.dump(1) << "\n";
+    NIBBLE_TRY(measure::write_json(receipt, flags.output));
   }
   return ok_status();
 }
@@ -332,7 +323,7 @@ int main(int argc, char** argv) {
   app.add_option("--context", flags.contexts)->delimiter(',')->capture_default_str();
   app.add_option("--batch", flags.batches)->delimiter(',')->capture_default_str();
   app.add_option("--prompt", flags.prompts)->delimiter(',')->capture_default_str();
-  app.add_option("-n", flags.repetitions)->capture_default_str();
+  app.add_option("-n", flags.repetitions, "Steps that count")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_flag("--wide-head", flags.wide_head, "An F16 head instead of an NVFP4 one");
   app.add_option("--limit", flags.limit, "Read bandwidth of this machine in GB/s");
   app.add_option("-o,--output", flags.output, "Receipt (JSON)");

@@ -33,6 +33,6 @@ for n_out, n_in in SHAPES:
         rate = 2 * n_out * n_in * rows / median * 1e-9
         print(f"cuBLAS bf16   {n_out:5} x {n_in:5} M {rows:4}: {median * 1e3:8.1f} us {rate:4.0f} TFLOP/s", flush=True)
         results.append({"n_out": n_out, "n_in": n_in, "rows": rows, "us_median": median * 1e3, "us_best": min(times) * 1e3,
-                        "us_worst": max(times) * 1e3, "tflop_per_s": rate})
+                        "us_worst": max(times) * 1e3, "samples_s": [t * 1e-3 for t in times], "tflop_per_s": rate})
 with open(sys.argv[1], "w", encoding="utf-8") as file:
     json.dump({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "cublas_bf16": results}, file, indent=1)

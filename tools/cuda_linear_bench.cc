@@ -1,6 +1,5 @@
-// Speed of the NVFP4 linear kernels of CUDA beside the read bandwidth of the same run.
-//
-// usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]
+// Speed of the NVFP4 linear kernels of CUDA beside the read bandwidth of the same run, and beside cuBLAS (--peer, what
+// tools/cublas_bf16.py wrote).
 //
 // Every kernel runs in contract nc1, in nc1-f16, and with the free sums of `native`, side by side; and with rows to
 // compare with, nc1-f16 by integers.
@@ -11,24 +10,24 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cuda_linear_input.h"
 #include "kernels/cuda/read_bandwidth.h"
+#include "measure/facts.h"
+#include "measure/statistics.h"
 
 namespace {
 
 using namespace nibble;
 using namespace nibble::tools;
-using nlohmann::json;
+using measure::Json;
 
 constexpr int kRepetitions = 25;
 
@@ -39,15 +38,13 @@ struct Contract {
 constexpr Contract kContracts[] = {
     {"nc1", Nvfp4Sums::kBlocks}, {"nc1-f16", Nvfp4Sums::kSuperBlocks}, {"native", Nvfp4Sums::kFree}};
 
-struct Milliseconds {
-  double median, best, worst;
-};
-Milliseconds measure(cudaStream_t stream, const std::function<void()>& run) {
+// Seconds of each run.
+std::vector<double> time(cudaStream_t stream, const std::function<void()>& run) {
   constexpr int kWarmUp = 4;
   cudaEvent_t begin, end;
   MUST(cudaEventCreate(&begin));
   MUST(cudaEventCreate(&end));
-  std::vector<double> times;
+  std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRepetitions; ++i) {
     MUST(cudaEventRecord(begin, stream));
     run();
@@ -55,12 +52,21 @@ Milliseconds measure(cudaStream_t stream, const std::function<void()>& run) {
     MUST(cudaEventSynchronize(end));
     float ms = 0;
     MUST(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= kWarmUp) times.push_back(ms);
+    if (i >= kWarmUp) seconds.push_back(ms * 1e-3);
   }
   MUST(cudaEventDestroy(begin));
   MUST(cudaEventDestroy(end));
-  std::ranges::sort(times);
-  return {times[times.size() / 2], times.front(), times.back()};
+  return seconds;
+}
+
+struct Microseconds {
+  double median, best, worst;
+};
+// Of one of `launches` that a sample holds.
+Microseconds summary(const std::vector<double>& seconds, int launches = 1) {
+  const auto [best, worst] = std::ranges::minmax(seconds);
+  const double us = 1e6 / launches;
+  return {measure::median(seconds) * us, best * us, worst * us};
 }
 
 // Copies of one packed layer of random weights. Rows repeat every 1,024: nobody looks, and the host is slow.
@@ -110,7 +116,7 @@ class WeightCopies {
 };
 
 // Seconds of a graph of `launches` dependent launches.
-Milliseconds measure_chain(cudaStream_t stream, const WeightCopies& weights, int launches, Nvfp4LinearArgs args) {
+std::vector<double> time_chain(cudaStream_t stream, const WeightCopies& weights, int launches, Nvfp4LinearArgs args) {
   const Nvfp4Segment segment = args.segments[0];
   cudaGraph_t graph;
   cudaGraphExec_t executable;
@@ -121,13 +127,13 @@ Milliseconds measure_chain(cudaStream_t stream, const WeightCopies& weights, int
   }
   MUST(cudaStreamEndCapture(stream, &graph));
   MUST(cudaGraphInstantiate(&executable, graph, 0));
-  const Milliseconds ms = measure(stream, [&] { MUST(cudaGraphLaunch(executable, stream)); });
+  const std::vector<double> seconds = time(stream, [&] { MUST(cudaGraphLaunch(executable, stream)); });
   MUST(cudaGraphExecDestroy(executable));
   MUST(cudaGraphDestroy(graph));
-  return ms;
+  return seconds;
 }
 
-void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, json& report) {
+void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, Json& report) {
   const WeightCopies weights(n_out, n_in, std::size_t{2300} << 20);
   const int launches = std::max(weights.size(), 24);
   std::mt19937_64 random(1);
@@ -139,21 +145,21 @@ void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, 
     for (const Contract& contract : kContracts) {
       Nvfp4LinearArgs args{input.view, {}, 1, Nvfp4Route::kGemv, contract.sums};
       args.segments[0] = {{}, nullptr, out.data, n_out};
-      const Milliseconds ms = measure_chain(stream, weights, launches, args);
-      const double bytes = static_cast<double>(n_out) * n_in * 9 / 16;
-      const double us = ms.median * 1e3 / launches, gbps = bytes / us * 1e-3;
+      const std::vector<double> seconds = time_chain(stream, weights, launches, args);
+      const Microseconds us = summary(seconds, launches);
+      const double bytes = static_cast<double>(n_out) * n_in * 9 / 16, gbps = bytes / us.median * 1e-3;
       fmt::print(
           "{:6} gemv {:5} x {:5} M {:2}: {:7.2f} us (best {:.2f}, worst {:.2f}) {:5.0f} GB/s {:4.1f} % of read\n",
-          contract.name, n_out, n_in, m, us, ms.best * 1e3 / launches, ms.worst * 1e3 / launches, gbps,
-          100 * gbps / read);
+          contract.name, n_out, n_in, m, us.median, us.best, us.worst, gbps, 100 * gbps / read);
       report.push_back({{"contract", contract.name},
                         {"n_out", n_out},
                         {"n_in", n_in},
                         {"rows", m},
                         {"launches", launches},
-                        {"us_median", us},
-                        {"us_best", ms.best * 1e3 / launches},
-                        {"us_worst", ms.worst * 1e3 / launches},
+                        {"us_median", us.median},
+                        {"us_best", us.best},
+                        {"us_worst", us.worst},
+                        {"samples_s", seconds},
                         {"gb_per_s", gbps},
                         {"share_of_read", gbps / read},
                         {"exact_tiles", weights.n_exact_tiles()}});
@@ -162,7 +168,17 @@ void bench_gemv(int n_out, int n_in, const std::vector<int>& rows, double read, 
   MUST(cudaStreamDestroy(stream));
 }
 
-void bench_gemm(int n_out, int n_in, const std::vector<int>& rows, json& report) {
+// What cuBLAS took for the same product in microseconds; 0 where the peer did not measure it.
+double cublas_us(const Json& peer, int n_out, int n_in, int rows) {
+  for (const Json& entry : peer) {
+    const bool is_same =
+        entry.value("n_out", 0) == n_out && entry.value("n_in", 0) == n_in && entry.value("rows", 0) == rows;
+    if (is_same) return entry.value("us_median", 0.0);
+  }
+  return 0;
+}
+
+void bench_gemm(int n_out, int n_in, const std::vector<int>& rows, const Json& peer, Json& report) {
   const WeightCopies weights(n_out, n_in, std::size_t{300} << 20);
   std::mt19937_64 random(1);
   cudaStream_t stream;
@@ -173,72 +189,90 @@ void bench_gemm(int n_out, int n_in, const std::vector<int>& rows, json& report)
     for (const Nvfp4Route route : {Nvfp4Route::kGemm, Nvfp4Route::kGemmMmaSync}) {
       for (const Contract& contract : kContracts) {
         int i = 0;
-        const Milliseconds ms = measure(stream, [&] {
+        const std::vector<double> seconds = time(stream, [&] {
           Nvfp4LinearArgs args{input.view, {}, 1, route, contract.sums};
           args.segments[0] = {weights.at(i++), nullptr, out.data, n_out};
           MUST(linear_nvfp4(args, stream));
         });
         const char* name = route == Nvfp4Route::kGemm ? "gemm" : "gemm mma.sync";
-        const double flop = 2.0 * n_out * n_in * m;
-        fmt::print("{:6} {:13} {:5} x {:5} M {:4}: {:8.1f} us (best {:.1f}, worst {:.1f}) {:4.0f} TFLOP/s\n",
-                   contract.name, name, n_out, n_in, m, ms.median * 1e3, ms.best * 1e3, ms.worst * 1e3,
-                   flop / ms.median * 1e-9);
+        const Microseconds us = summary(seconds);
+        const double rate = 2.0 * n_out * n_in * m / us.median * 1e-6;  // TFLOP/s
+        const double theirs = cublas_us(peer, n_out, n_in, m);
+        const std::string beside = theirs > 0 ? fmt::format(", {:.1f} % of cuBLAS", 100 * theirs / us.median) : "";
+        fmt::print("{:6} {:13} {:5} x {:5} M {:4}: {:8.1f} us (best {:.1f}, worst {:.1f}) {:4.0f} TFLOP/s{}\n",
+                   contract.name, name, n_out, n_in, m, us.median, us.best, us.worst, rate, beside);
         report.push_back({{"contract", contract.name},
                           {"kernel", name},
                           {"n_out", n_out},
                           {"n_in", n_in},
                           {"rows", m},
-                          {"us_median", ms.median * 1e3},
-                          {"us_best", ms.best * 1e3},
-                          {"us_worst", ms.worst * 1e3},
-                          {"tflop_per_s", flop / ms.median * 1e-9},
+                          {"us_median", us.median},
+                          {"us_best", us.best},
+                          {"us_worst", us.worst},
+                          {"samples_s", seconds},
+                          {"tflop_per_s", rate},
                           {"exact_tiles", weights.n_exact_tiles()}});
+        if (theirs > 0) report.back()["cublas_us"] = theirs, report.back()["share_of_cublas"] = theirs / us.median;
       }
     }
   }
   MUST(cudaStreamDestroy(stream));
 }
 
-}  // namespace
+struct Shape {
+  int n_out, n_in;
+};
+const std::vector<Shape> kFewRows = {{4096, 4096},  {6144, 4096},  {14336, 4096},
+                                     {4096, 14336}, {28672, 8192}, {8192, 28672}};
+const std::vector<Shape> kManyRows = {{14336, 4096}, {4096, 14336}};
 
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    fmt::print(stderr, "usage: cuda_linear_bench OUT.json [gemv|gemm [N_OUT N_IN N_ROWS]]\n");
-    return 2;
+struct Flags {
+  std::string output, peer;
+  std::vector<int> gemv_rows = {1, 2, 8, 16}, gemm_rows = {64, 128, 512, 2048, 8192};
+};
+
+Status run(const Flags& flags) {
+  Json peer = Json::array();
+  if (!flags.peer.empty()) {
+    NIBBLE_ASSIGN(const std::string text, measure::read_text(flags.peer));
+    const Json receipt = Json::parse(text, nullptr, false);
+    if (!receipt.is_object() || !receipt.contains("cublas_bf16")) {
+      return Error{.message = "not a receipt of cublas_bf16.py", .file = flags.peer};
+    }
+    peer = receipt["cublas_bf16"];
   }
-  const std::string which = argc > 2 ? argv[2] : "both";
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cudaDeviceProp device;
   MUST(cudaGetDeviceProperties(&device, 0));
   double read = 0;
   MUST(measure_read_bandwidth(&read));
   fmt::print("{}: read {:.0f} GB/s\n", device.name, read);
-  json report = {{"device", device.name}, {"multiprocessors", device.multiProcessorCount},
+  Json report = {{"device", device.name}, {"multiprocessors", device.multiProcessorCount},
                  {"read_gb_per_s", read}, {"repetitions", kRepetitions},
-                 {"gemv", json::array()}, {"gemm", json::array()}};
-  using Shapes = std::vector<std::pair<int, int>>;
-  Shapes few = {{4096, 4096}, {6144, 4096}, {14336, 4096}, {4096, 14336}, {28672, 8192}, {8192, 28672}};
-  Shapes many = {{14336, 4096}, {4096, 14336}};
-  std::vector<int> few_rows = {1, 2, 8, 16}, many_rows = {64, 128, 512, 2048, 8192};
-  if (argc == 6) {
-    few = many = {{std::atoi(argv[3]), std::atoi(argv[4])}};
-    few_rows = many_rows = {std::atoi(argv[5])};
-  }
-  if (which != "gemm") {
-    for (const auto& [n_out, n_in] : few) bench_gemv(n_out, n_in, few_rows, read, report["gemv"]);
-    MUST(measure_read_bandwidth(&read));
-    fmt::print("read {:.0f} GB/s at the end\n", read);
-    report["read_gb_per_s_at_end"] = read;
-  }
-  if (which != "gemv") {
-    for (const auto& [n_out, n_in] : many) bench_gemm(n_out, n_in, many_rows, report["gemm"]);
-  }
-  std::FILE* file = std::fopen(argv[1], "w");
-  if (file == nullptr) {
-    fmt::print(stderr, "{}: cannot be written\n", argv[1]);
-    return 1;
-  }
-  fmt::print(file, "{}\n", report.dump(1));
-  std::fclose(file);
-  return 0;
+                 {"gemv", Json::array()}, {"gemm", Json::array()}};
+  for (const auto& [n_out, n_in] : kFewRows) bench_gemv(n_out, n_in, flags.gemv_rows, read, report["gemv"]);
+  MUST(measure_read_bandwidth(&read));
+  fmt::print("read {:.0f} GB/s at the end\n", read);
+  report["read_gb_per_s_at_end"] = read;
+  for (const auto& [n_out, n_in] : kManyRows) bench_gemm(n_out, n_in, flags.gemm_rows, peer, report["gemm"]);
+  report.update(measure::program_facts());
+  report["host"] = measure::machine_facts();
+  return measure::write_json(report, flags.output);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app{"NVFP4 layers on a GPU beside its read bandwidth and cuBLAS"};
+  app.add_option("--gemv", flags.gemv_rows, "Rows of the kernels for few; up to 16")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--gemm", flags.gemm_rows, "Rows of the kernels for many")->delimiter(',')->capture_default_str();
+  app.add_option("--peer", flags.peer, "Receipt of cublas_bf16.py");
+  app.add_option("-o,--output", flags.output, "Receipt (JSON)")->required();
+  CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const Status status = run(flags);
+  if (!status.ok()) fmt::print(stderr, "error: {}\n", status.error().to_string());
+  return status.ok() ? 0 : 1;
 }

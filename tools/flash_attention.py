@@ -33,6 +33,7 @@ for n in PROMPTS:
     median = statistics.median(times)
     rate = 2 * HEADS * HEAD_DIM * n * n / median * 1e-9
     print(f"FlashAttention {n:6} tokens: {median:8.3f} ms {rate:4.0f} TFLOP/s", flush=True)
-    results.append({"tokens": n, "ms_median": median, "ms_best": min(times), "ms_worst": max(times), "tflop_per_s": rate})
+    results.append({"tokens": n, "ms_median": median, "ms_best": min(times), "ms_worst": max(times),
+                    "samples_s": [t * 1e-3 for t in times], "tflop_per_s": rate})
 with open(sys.argv[1], "w", encoding="utf-8") as file:
     json.dump({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "flash_attention": results}, file, indent=1)

@@ -8,11 +8,13 @@
 namespace nibble::measure {
 
 Json program_facts() {
-  return {{"commit", kCommit},
-          {"version", kVersion},
-          {"compiler", kCompiler},
-          {"build", kBuildType},
-          {"build_flags", kBuildFlags}};
+  Json facts = {{"commit", kCommit},
+                {"version", kVersion},
+                {"compiler", kCompiler},
+                {"build", kBuildType},
+                {"build_flags", kBuildFlags}};
+  if (kDeviceCompiler[0] != '\0') facts["device_compiler"] = kDeviceCompiler;
+  return facts;
 }
 
 Json machine_facts() {

@@ -11,7 +11,8 @@ namespace nibble::measure {
 
 using Json = nlohmann::ordered_json;
 
-// {"commit", "version", "compiler", "build", "build_flags"}. The commit ends in "+" if the sources had been changed.
+// {"commit", "version", "compiler", "build", "build_flags"}, and of a build with CUDA "device_compiler". The commit
+// ends in "+" if the sources had been changed.
 Json program_facts();
 // {"cpu", "os", "threads", "memory_bytes", "l3_bytes"}
 Json machine_facts();
