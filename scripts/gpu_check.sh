@@ -116,7 +116,9 @@ TEST=build/gpu_check/tests/nibble_kernels_test
 export NIBBLE_TEST_BACKEND=cuda # all other backends stay out, and tests fail where this one cannot be used
 
 equality_with_the_oracle() {
-  "$TEST" --gtest_brief=1 --gtest_filter='-Canary*:SelectIsa*:Registry*:Allocation*:Reference*' | tee "$OUT/tests.txt"
+  local but='Canary*:SelectIsa*:Registry*:Allocation*:Reference*'
+  [ "$(gpu_architecture)" = 120a ] || but+=':NativeFp4.*' # of FP4 tensor cores, which no other has
+  "$TEST" --gtest_brief=1 --gtest_filter="-$but" | tee "$OUT/tests.txt"
   grep -q '^\[  PASSED  \] [1-9]' "$OUT/tests.txt"
   if grep -q SKIPPED "$OUT/tests.txt"; then return 1; fi
 }

@@ -229,6 +229,11 @@ TEST(Load, NativeIsAGpusAndNeverChosenByAFile) {
       EXPECT_NE(other.message.find(std::string("contract ") + contract + " is"), std::string::npos) << other.message;
       EXPECT_NE(other.hint.find("{backend=cuda}"), std::string::npos);
     }
+    if (!kernels::make_backend("cuda", {}).ok()) {  // what cannot be had is not to be had elsewhere
+      const Error absent = refused(with_scales, {.backend = "cuda", .contract = contract});
+      EXPECT_EQ(absent.hint.find("{backend="), std::string::npos) << absent.hint;
+      EXPECT_NE(refused(with_scales, {.backend = "cuda"}).expected, "cpu");
+    }
     EXPECT_EQ(refused(kquant, {.contract = contract}).found, "no NVFP4 weights");
     const TinySpec declared{.muser_keys = true,
                             .metadata = [contract](GgufWriter& w) { w.add_string("nibble.contract", contract); }};

@@ -56,6 +56,19 @@ TEST_P(CudaEmulationFault, IsReportedBehindTheStep) {
   expect_lost(backend->admit({}));
 }
 
+TEST_P(CudaEmulationFault, OfANativeContractNamesNoOtherBackend) {
+  const auto backend = std::move(make_backend("cuda", {.cuda_graphs = GetParam()})).value();
+  ASSERT_TRUE(backend->use_activations(ActivationFormat::kNative).ok());
+  const auto x = backend->make_buffer(100);
+  set_fault(Fault::kLost);
+  std::vector<float> out(100);
+  backend->read(x->data(), out);
+  ASSERT_FALSE(backend->fault().ok());
+  EXPECT_THAT(backend->fault().error().hint,
+              ::testing::AllOf(HasSubstr("start the program again"), HasSubstr("{contract=nc1}"),
+                               ::testing::Not(HasSubstr("{backend="))));
+}
+
 TEST_P(CudaEmulationFault, IsReportedBehindARead) {
   const auto backend = std::move(make_backend("cuda", {.cuda_graphs = GetParam()})).value();
   const auto x = backend->make_buffer(100);

@@ -28,8 +28,8 @@ Nvfp4Sums nvfp4_sums(ActivationFormat format) {
 Status CudaBackend::admit(const MemoryNeed& need) {
   NIBBLE_TRY(fault());
   std::size_t free = 0, total = 0;
-  NIBBLE_TRY(check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
-  return check_fits(need, free > kReserve ? free - kReserve : 0, total, device_.name);
+  NIBBLE_TRY(hint_for(activations_, check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")));
+  return hint_for(activations_, check_fits(need, free > kReserve ? free - kReserve : 0, total, device_.name));
 }
 
 Status CudaBackend::use_activations(ActivationFormat format) {
@@ -38,7 +38,7 @@ Status CudaBackend::use_activations(ActivationFormat format) {
                  .found = "route integers",
                  .expected = "auto, gemv, gemm or gemm-mma"};
   }
-  if (format == ActivationFormat::kNativeFp4) NIBBLE_TRY(check_fp4(device_, stream_));
+  if (format == ActivationFormat::kNativeFp4) NIBBLE_TRY(hint_for(format, check_fp4(device_, stream_)));
   activations_ = format;
   loader_.use_activations(format);
   return ok_status();

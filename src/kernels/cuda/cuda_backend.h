@@ -20,6 +20,7 @@
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/step.h"
 #include "kernels/cuda/weights.h"
+#include "kernels/native_hint.h"
 
 namespace nibble::kernels::cuda {
 
@@ -43,15 +44,17 @@ class CudaBackend final : public Backend {
   std::uint64_t weight_bytes(const WeightShape& weights) const override { return loader_.bytes_of(weights); }
   std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) override;
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override;
-  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override { return loader_.linear(weights); }
+  Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override {
+    return hint_for(activations_, loader_.linear(weights));
+  }
   Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
-    return loader_.embedding(table);
+    return hint_for(activations_, loader_.embedding(table));
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override;
   std::uint64_t kv_cache_bytes(const KvShape& shape) const override { return CudaKvCache::bytes_of(shape); }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved) override;
-  Status made() override { return std::exchange(made_, ok_status()); }
+  Status made() override { return hint_for(activations_, std::exchange(made_, ok_status())); }
 
   void begin_step(int n_flags) override;
   std::span<const std::uint8_t> end_step() override {
@@ -59,7 +62,7 @@ class CudaBackend final : public Backend {
     outgrown_.clear();
     return flags;
   }
-  Status fault() const override { return step_.status(); }
+  Status fault() const override { return hint_for(activations_, step_.status()); }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
   void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;

@@ -46,7 +46,7 @@ void Step::fail(Error error) {
   error.message = fmt::format("the GPU failed in a step of {} launches: {}", commands_.size(), error.message);
   error.expected = "a step that ends; this backend cannot be used any more";
   error.hint =
-      "start the program again; 'nibble doctor' says what this machine has, {backend=cpu} gives the same answer";
+      "start the program again; 'nibble doctor' says what this machine has; {backend=cpu} gives the same answer";
   status_ = std::move(error);
 }
 
