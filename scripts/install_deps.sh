@@ -10,7 +10,7 @@ usage: scripts/install_deps.sh [demo|test] [--print]
 
   demo   what building nibble and fetching a model needs (default)
   test   that, and what scripts/test.sh needs: clang and its tools, GoogleTest, an Arm cross compiler and emulator,
-         and the Python references pinned in scripts/requirements-test.txt
+         Chromium, and the Python references pinned in scripts/requirements-test.txt
   --print  only print the package names
 
 Packages come from apt, as root or through sudo. Python packages go into $VENV and nowhere else.
@@ -20,7 +20,7 @@ TEXT
 DEMO_PACKAGES=(ca-certificates build-essential cmake ninja-build pkg-config libcli11-dev libfmt-dev nlohmann-json3-dev
   libpcre2-dev libssl-dev python3 python3-venv)
 TEST_PACKAGES=(git ccache libgtest-dev libgmock-dev libboost-context-dev clang clang-format-14 clang-tidy libclang-rt-14-dev shellcheck
-  g++-aarch64-linux-gnu qemu-user)
+  g++-aarch64-linux-gnu qemu-user chromium chromium-driver fonts-dejavu-core)
 
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

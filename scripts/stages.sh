@@ -16,6 +16,7 @@ declare -A STAGE_ABOUT=(
   [scripts]="the scripts' own tests"
   [models]="the real models, fetched and verified"
   [references]="comparison with Python's reference implementations"
+  [browser]="the page of 'nibble report' in Chromium, on a screen and a phone"
   [scalar]="build without vector instructions, all unit tests"
   [asan]="AddressSanitizer and UBSan: all unit tests and fuzzing"
   [demo]="scripts/demo.sh, as a newcomer runs it"
@@ -26,7 +27,7 @@ declare -A STAGE_ABOUT=(
   [cuda_emulated]="the CUDA kernels on an emulated GPU of two architectures: bits, barriers, bounds"
   [tidy]="clang-tidy over all sources"
 )
-STAGES=(deps layers style claims portable dev isa_objects scripts models references scalar perturbed cuda cuda_emulated demo equality tsan
+STAGES=(deps layers style claims portable dev isa_objects scripts models references browser scalar perturbed cuda cuda_emulated demo equality tsan
   aarch64 asan tidy)
 QUICK_STAGES=(deps layers style claims portable dev isa_objects scripts models references)
 
@@ -163,6 +164,18 @@ stage_references() {
   done
   echo "COUNT: $n comparisons"
   [ $missing = 0 ] || return 77
+}
+
+stage_browser() {
+  build dev nibble
+  models_here
+  local work=build/models
+  mkdir -p $work
+  build/dev/apps/nibble quantize "${MODELS[0]}" -o "$work/report.gguf"
+  build/dev/apps/nibble report "$work/report.gguf" --source "${MODELS[0]}" --quality bench/receipts/quality_smollm2_135m_mse.json \
+    --speed bench/receipts/speed_op_zen5_blocks.json -o "$work/report.html"
+  python3 tests/measure/report_browser_test.py "$work/report.html" | tee "$LOGS/browser.txt"
+  echo "COUNT: $(sed 's/^[^:]*: //' "$LOGS/browser.txt")"
 }
 
 stage_demo() {

@@ -23,7 +23,7 @@ constexpr const char* kPageStyle = R"(
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p { color: var(--dim); }
 svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; } td, th { padding: 0.15rem 0.7rem; text-align: right; } td:first-child, th:first-child { text-align: left; }
+table { border-collapse: collapse; display: block; overflow-x: auto; } td, th { padding: 0.15rem 0.7rem; text-align: right; } td:first-child, th:first-child { text-align: left; }
 )";
 
 std::string error_range(std::span<const TensorError> tensors) {

@@ -1,6 +1,9 @@
 // Shapes of linear layers that differ in kind, and the comparison of backends with the oracle on them.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,28 +79,64 @@ inline Nvfp4Operand make_nvfp4(Random& random, const LinearShape& shape, Scales 
   return w;
 }
 
+// What a backend computes, and that it wrote nothing behind it.
+inline std::vector<float> linear_output(Backend& backend, const WeightSource& source, const LinearShape& shape,
+                                        std::span<const float> x, const float* bias, const std::string& what) {
+  const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
+  auto linear = backend.make_linear(source);
+  auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
+  const auto values = backend.make_vector(x), out = poisoned(backend, n);
+  const auto added = bias != nullptr ? backend.make_vector({bias, static_cast<std::size_t>(shape.n_out)}) : nullptr;
+  backend.begin_step(shape.n_rows);
+  backend.prepare_input(values->data(), shape.n_rows, *input);
+  backend.linear(*input, *linear.value(), added ? added->data() : nullptr, out->data());
+  for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
+  std::vector<float> got = host_copy(backend, *out);
+  EXPECT_TRUE(same_bits(got, got, n, what));
+  return got;
+}
+
 // What the oracle computes, and the same from each of the backends.
 inline void expect_equal_everywhere(const WeightSource& source, const LinearShape& shape, std::span<const float> x,
                                     const float* bias, const std::string& what,
                                     const std::vector<std::unique_ptr<Backend>>& backends = all_backends(),
                                     Backend& oracle = reference()) {
   const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
-  const auto run = [&](Backend& backend) {
-    auto linear = backend.make_linear(source);
-    auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
-    const auto values = backend.make_vector(x), out = poisoned(backend, n);
-    const auto added = bias != nullptr ? backend.make_vector({bias, static_cast<std::size_t>(shape.n_out)}) : nullptr;
-    backend.begin_step(shape.n_rows);
-    backend.prepare_input(values->data(), shape.n_rows, *input);
-    backend.linear(*input, *linear.value(), added ? added->data() : nullptr, out->data());
-    for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0) << what;
-    return host_copy(backend, *out);
-  };
-  const std::vector<float> expected = run(oracle);
+  const std::vector<float> expected = linear_output(oracle, source, shape, x, bias, what);
   for (const auto& backend : backends) {
-    EXPECT_TRUE(same_bits(run(*backend), expected, n, backend->description() + ", " + what));
+    const std::vector<float> got = linear_output(*backend, source, shape, x, bias, what);
+    EXPECT_TRUE(same_bits(got, expected, n, backend->description() + ", " + what));
   }
 }
+
+// Those of some backends that take a contract's activations, for a while.
+class BackendsThatTake {
+ public:
+  BackendsThatTake(const std::vector<std::unique_ptr<Backend>>& backends, ActivationFormat format) {
+    for (const auto& backend : backends) {
+      const Status status = backend->use_activations(format);
+      if (status.ok()) {
+        takers_.push_back(backend.get());
+      } else {
+        refusals_.insert(status.error().message);
+      }
+    }
+  }
+  ~BackendsThatTake() {
+    for (Backend* backend : takers_) EXPECT_TRUE(backend->use_activations(ActivationFormat::kA11).ok());
+  }
+  BackendsThatTake(const BackendsThatTake&) = delete;
+  BackendsThatTake& operator=(const BackendsThatTake&) = delete;
+
+  auto begin() const { return takers_.begin(); }
+  auto end() const { return takers_.end(); }
+  bool empty() const { return takers_.empty(); }
+  std::string refusals() const { return fmt::format("{}", fmt::join(refusals_, "; ")); }
+
+ private:
+  std::vector<Backend*> takers_;
+  std::set<std::string> refusals_;
+};
 
 inline std::string name_of(const LinearShape& s, Kind kind) {
   return "K " + std::to_string(s.n_in) + ", outputs " + std::to_string(s.n_out) + ", rows " + std::to_string(s.n_rows) +

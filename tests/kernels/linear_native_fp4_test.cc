@@ -1,10 +1,7 @@
 // Linear layers of contract native-fp4: the bits of a scalar product of NVFP4 with NVFP4, and so of w4a4, where f32
 // holds every sum; near it elsewhere; and who refuses it, by name. The kernels have run on the emulation only.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "format/half.h"
 #include "format/nvfp4.h"
@@ -18,23 +15,10 @@ constexpr float kInputScaleInv = 3.0F, kTensorScale = 0.0123F;
 
 class NativeFp4 : public ::testing::Test {
  protected:
-  NativeFp4() {
-    for (const auto& backend : all_backends_in_one_form()) {
-      const Status status = backend->use_activations(ActivationFormat::kNativeFp4);
-      if (status.ok()) backends_.push_back(backend.get());
-      if (!status.ok()) refusals_.insert(status.error().message);
-    }
-  }
   void SetUp() override {
-    if (backends_.empty()) GTEST_SKIP() << fmt::format("{}", fmt::join(refusals_, "; "));
+    if (backends_.empty()) GTEST_SKIP() << backends_.refusals();
   }
-  ~NativeFp4() override {
-    for (Backend* backend : backends_) EXPECT_TRUE(backend->use_activations(ActivationFormat::kA11).ok());
-  }
-  std::vector<Backend*> backends_;
-
- private:
-  std::set<std::string> refusals_;
+  BackendsThatTake backends_{all_backends_in_one_form(), ActivationFormat::kNativeFp4};
 };
 
 // Sixteen activations as section 10 encodes them: what their codes and scale stand for.
@@ -67,22 +51,6 @@ Expected expected(const Nvfp4View& w, std::size_t row, std::span<const double> x
     e.magnitude += std::fabs(value * x[k]);
   }
   return e;
-}
-
-std::vector<float> run(Backend& backend, const Nvfp4View& w, const LinearShape& shape, std::span<const float> x,
-                       const float* bias) {
-  auto linear = backend.make_linear(w);
-  auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
-  const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
-  const auto values = backend.make_vector(x), out = poisoned(backend, n);
-  const auto added = bias != nullptr ? backend.make_vector({bias, static_cast<std::size_t>(shape.n_out)}) : nullptr;
-  backend.begin_step(shape.n_rows);
-  backend.prepare_input(values->data(), shape.n_rows, *input);
-  backend.linear(*input, *linear.value(), added ? added->data() : nullptr, out->data());
-  for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0);
-  std::vector<float> got = host_copy(backend, *out);
-  EXPECT_TRUE(same_bits(got, got, n, "native-fp4"));  // nothing beyond the end
-  return got;
 }
 
 Nvfp4Operand operand(Random& random, const LinearShape& shape, Scales scales) {
@@ -145,7 +113,8 @@ TEST_F(NativeFp4, HasTheBitsOfAScalarProduct) {
     const std::vector<float> b = random.floats(shape.n_out, Kind::kGaussian);
     const float* bias = random.below(2) == 0 ? b.data() : nullptr;
     for (Backend* backend : backends_) {
-      const Count count = compare(w.view, shape, x, bias, run(*backend, w.view, shape, x, bias));
+      const Count count =
+          compare(w.view, shape, x, bias, linear_output(*backend, w.view, shape, x, bias, "native-fp4"));
       EXPECT_EQ(count.wrong, 0) << backend->description() << ", " << name_of(shape, Kind::kGaussian);
       n_exact += count.exact;
       n_all += count.all;
@@ -162,7 +131,9 @@ TEST_F(NativeFp4, IsNearItForAllScales) {
       const Nvfp4Operand w = operand(random, shape, scales);
       const std::vector<float> x = half_sized(random, shape, kind);
       for (Backend* backend : backends_) {
-        EXPECT_EQ(compare(w.view, shape, x, nullptr, run(*backend, w.view, shape, x, nullptr)).wrong, 0)
+        EXPECT_EQ(
+            compare(w.view, shape, x, nullptr, linear_output(*backend, w.view, shape, x, nullptr, "native-fp4")).wrong,
+            0)
             << name_of(shape, kind);
       }
     }

@@ -1,10 +1,7 @@
 // Linear layers of contract native: near the sum in f64, for it promises no bits; what it refuses; and what is still
 // the oracle's in every bit.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "format/half.h"
 #include "format/nvfp4.h"
@@ -17,23 +14,10 @@ namespace {
 // The backends of the other tests that have it, which are theirs again afterwards.
 class Native : public ::testing::Test {
  protected:
-  Native() {
-    for (const auto& backend : all_backends()) {
-      const Status status = backend->use_activations(ActivationFormat::kNative);
-      if (status.ok()) backends_.push_back(backend.get());
-      if (!status.ok()) refusals_.insert(status.error().message);
-    }
-  }
   void SetUp() override {
-    if (backends_.empty()) GTEST_SKIP() << fmt::format("{}", fmt::join(refusals_, "; "));
+    if (backends_.empty()) GTEST_SKIP() << backends_.refusals();
   }
-  ~Native() override {
-    for (Backend* backend : backends_) EXPECT_TRUE(backend->use_activations(ActivationFormat::kA11).ok());
-  }
-  std::vector<Backend*> backends_;
-
- private:
-  std::set<std::string> refusals_;
+  BackendsThatTake backends_{all_backends(), ActivationFormat::kNative};
 };
 
 struct Expected {
@@ -60,22 +44,6 @@ Expected expected(const Nvfp4View& w, std::size_t row, std::span<const float> x,
   const double scale = w.tensor_scale, b = bias != nullptr ? bias[row] : 0;
   const double of_sums = (static_cast<double>(n) / 16 + 32) * 0x1p-19 * magnitude * scale;
   return {sum * scale + b, of_sums + 0x1p-23 * (std::fabs(sum) * scale + std::fabs(b)) + 0x1p-149};
-}
-
-std::vector<float> run(Backend& backend, const WeightSource& w, const LinearShape& shape, std::span<const float> x,
-                       const float* bias) {
-  auto linear = backend.make_linear(w);
-  auto input = backend.make_linear_input(shape.n_rows + 2, shape.n_in);
-  const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
-  const auto values = backend.make_vector(x), out = poisoned(backend, n);
-  const auto added = bias != nullptr ? backend.make_vector({bias, static_cast<std::size_t>(shape.n_out)}) : nullptr;
-  backend.begin_step(shape.n_rows);
-  backend.prepare_input(values->data(), shape.n_rows, *input);
-  backend.linear(*input, *linear.value(), added ? added->data() : nullptr, out->data());
-  for (const std::uint8_t flag : backend.end_step()) EXPECT_EQ(flag, 0);
-  std::vector<float> got = host_copy(backend, *out);
-  EXPECT_TRUE(same_bits(got, got, n, "native"));  // nothing beyond the end
-  return got;
 }
 
 // Outputs farther from f64 than their tolerance; a NaN is.
@@ -107,7 +75,7 @@ TEST_F(Native, IsNearTheSumInF64) {
       const std::vector<float> x = half_sized(random, shape, kind), b = random.floats(shape.n_out, Kind::kGaussian);
       const float* bias = random.below(2) == 0 ? b.data() : nullptr;
       for (Backend* backend : backends_) {
-        EXPECT_EQ(count_far(w.view, shape, x, bias, run(*backend, w.view, shape, x, bias)), 0)
+        EXPECT_EQ(count_far(w.view, shape, x, bias, linear_output(*backend, w.view, shape, x, bias, "native")), 0)
             << backend->description() << ", " << name_of(shape, kind);
       }
     }
@@ -122,7 +90,7 @@ TEST_F(Native, OneWrongCodeIsSeen) {
       const LinearShape shape{256, 33, n_rows};
       Nvfp4Operand w = make_nvfp4(random, shape, Scales::kLikely, 1.0F);
       const std::vector<float> x(static_cast<std::size_t>(n_rows) * shape.n_in, 1.0F);
-      const std::vector<float> got = run(*backend, w.view, shape, x, nullptr);
+      const std::vector<float> got = linear_output(*backend, w.view, shape, x, nullptr, "native");
       w.codes[5 * 128 + 77] ^= 0x01;  // of one output of each row
       EXPECT_EQ(count_far(w.view, shape, x, nullptr, got), n_rows) << backend->description();
     }
@@ -156,9 +124,9 @@ TEST_F(Native, OtherWeightsMeetTheActivationsOfNc1) {
                           std::as_bytes(std::span<const std::uint16_t>(rows))};
     const std::vector<float> x = activations(random, shape, Kind::kGaussian);
     const std::size_t n = static_cast<std::size_t>(shape.n_rows) * shape.n_out;
-    const std::vector<float> want = run(reference(), view, shape, x, nullptr);
+    const std::vector<float> want = linear_output(reference(), view, shape, x, nullptr, "native");
     for (Backend* backend : backends_) {
-      EXPECT_TRUE(same_bits(run(*backend, view, shape, x, nullptr), want, n, "F16 under native"));
+      EXPECT_TRUE(same_bits(linear_output(*backend, view, shape, x, nullptr, "native"), want, n, "F16 under native"));
     }
   }
 }
