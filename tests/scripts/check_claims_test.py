@@ -176,34 +176,38 @@ class CheckClaims(unittest.TestCase):
 [[block]]
 file = "README.md"
 name = "speed"
-columns = ["model", "rate"]
-cells = ["{model}", "{rate} tok/s"]
-figures.rate = { path = "/cells/0/rate", format = ".1f" }
-
-[[claim]]
-id = "speed-a"
-block = "speed"
-scope = "one machine"
-receipt = "bench/a.json"
-values = { model = "A" }
-
-[[claim]]
-id = "speed-c"
-block = "speed"
-scope = "one machine"
-receipt = "bench/c.json"
-values = { model = "C" }
+columns = ["model", "rate", "runs"]
+cells = ["{model}", "{rate} tok/s", "{runs}"]
+scope = "{model} on one machine"
+receipt = "bench/{file}.json"
 when_present = true
+figures.rate = { path = "/cells/{cell}/rate", format = ".1f" }
+figures.runs = { path = "/cells/{cell}/rate", over = "/speed/ratio", format = ".0f" }
+rows = [
+  { model = "A", file = "a", cell = "0" },
+  { model = "C", file = "c", cell = "0" },
+]
 """
         self.claims = CLAIMS + block
         self.readme = README + "\n<!-- claims: speed -->\n<!-- claims end -->\n"
         self.assertEqual(self.check("--write"), (0, "check_claims: 4 claims, 2 receipts, 0 findings\n"))
         text = (self.root / "README.md").read_text(encoding="utf-8")
-        self.assertIn("| A | 12.3 tok/s |\n<!-- claims end -->", text)  # and no row of a receipt that is not there
-        self.claims = self.claims.replace('{ model = "A" }', '{ model = "A at 9 tok/s" }')
+        self.assertIn("| A | 12.3 tok/s | 8 |\n<!-- claims end -->", text)  # and no row of a receipt that is not there
+        self.claims = self.claims.replace('model = "A"', 'model = "A at 9 tok/s"')
         self.assert_found("figure", "'9 tok/s' was typed by hand")
+        self.claims = self.claims.replace('file = "a", cell = "0"', 'file = "a", cell = "7"')
+        self.assert_found("receipt", "bench/a.json has no /cells/7/rate")
         self.claims = self.claims.replace("when_present = true\n", "")
         self.assert_found("receipt", "bench/c.json")
+
+    def test_a_page_with_figures_is_held_or_says_that_it_has_notes(self) -> None:
+        page = self.root / "docs/work.md"
+        page.write_text("It took 12 % more.\n", encoding="utf-8")
+        self.assert_found("figure", "docs/work.md:1: '12 %' is in no claim")
+        self.claims = CLAIMS + '\n[[notes]]\nfile = "docs/work.md"\nsays = "Notes of the work."\n'
+        self.assert_found("figure", "docs/work.md holds notes and does not say so")
+        page.write_text("Notes of\nthe work. It took 12 % more.\n", encoding="utf-8")
+        self.assertEqual(self.check()[0], 0)
 
     def test_a_commit_of_another_branch(self) -> None:
         self.git("checkout", "-q", "--orphan", "other")
