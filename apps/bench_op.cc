@@ -18,6 +18,7 @@ using measure::Json;
 
 struct OpFlags {
   measure::OpOptions options;
+  std::string pin = "auto";
   std::string against;
   std::string python = "python3";
   bool json = false;
@@ -106,6 +107,7 @@ Command add_bench_op(CLI::App& bench) {
   add_choices(*command, "--isa", options.isas, isas,
               "Instruction sets of the cpu backend: " + in_words(isas) + " (default: the best of this machine)");
   add_numbers(*command, "--threads", options.threads, "Thread counts (default: 1 and all)", 1, 1024);
+  add_pin(*command, flags->pin);
   command->add_flag("--from-cache", options.from_cache, "gemv: one small matrix again and again");
   CLI::Option* against = add_choice(*command, "--against", flags->against, {"ggml"},
                                     "ggml: its CPU kernels on the same shape and format, in turn");
@@ -128,6 +130,7 @@ Command add_bench_op(CLI::App& bench) {
   command->add_flag("--json", flags->json, "Rows and limits as JSON on stdout");
   add_path(*command, "-o,--output", flags->output, "The same JSON into a file");
   return [flags] {
+    flags->options.pins_threads = flags->pin == "auto";
     if (!flags->against.empty()) flags->options.ggml_python = flags->python;
     return bench_op(*flags);
   };

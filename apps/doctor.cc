@@ -3,11 +3,15 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "base/build_info.h"
+#include "base/cpus.h"
 #include "base/machine.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/limits.h"
 #include "kernels/registry.h"
@@ -21,6 +25,16 @@ struct DoctorFlags {
   bool json = false;
 };
 
+// What the cpu backend does with as many threads as it starts unless told otherwise.
+std::string pinning(int n_threads) {
+  const std::vector<std::vector<int>> cores = usable_cores();
+  if (n_threads == 1) return "one thread, placed by the system";
+  if (places_of_threads(n_threads, cores).empty()) return fmt::format("{} threads, placed by the system", n_threads);
+  const bool is_core = static_cast<std::size_t>(n_threads) == cores.size();
+  return fmt::format("{} threads, each on a {} of its own (--pin off: placed by the system)", n_threads,
+                     is_core ? "core" : "CPU");
+}
+
 Json examine() {
   const int n_threads = hardware_threads();
   Json report = {{"version", kVersion},     {"commit", kCommit},
@@ -31,6 +45,7 @@ Json examine() {
   for (int n = 1; n <= n_threads; n *= 2) bandwidth[std::to_string(n)] = kernels::read_bandwidth(n);
   if ((n_threads & (n_threads - 1)) != 0) bandwidth[std::to_string(n_threads)] = kernels::read_bandwidth(n_threads);
   report["read_gb_per_s"] = bandwidth;
+  report["pinning"] = pinning(n_threads);
   Json isas = Json::array();
   for (const kernels::cpu::IsaState& isa : kernels::cpu::isa_states()) {
     isas.push_back({{"name", isa.name}, {"needs", isa.needs}, {"unusable_because", isa.unusable_because}});
@@ -64,7 +79,7 @@ void print(const Json& r) {
     bandwidth += fmt::format("{}{:.1f} GB/s with {} thread{}", bandwidth.empty() ? "" : ", ", rate.get<double>(), n,
                              n == "1" ? "" : "s");
   }
-  write_out("reads      " + bandwidth + "\n\ninstruction sets\n");
+  write_out("reads      " + bandwidth + "\nplaces     " + text("pinning") + "\n\ninstruction sets\n");
   for (const Json& isa : r["isas"]) {
     write_out(fmt::format("  {:10} {} (needs {})\n", isa["name"].get<std::string>(),
                           usable_or(isa["unusable_because"].get<std::string>()), isa["needs"].get<std::string>()));

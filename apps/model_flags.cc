@@ -19,6 +19,7 @@ namespace nibble::apps {
 namespace {
 
 constexpr const char* kFloat = "float";
+constexpr const char* kPinAuto = "auto";
 
 bool is_one_of(const std::vector<std::string>& choices, const std::string& value) {
   return std::ranges::find(choices, value) != choices.end();
@@ -123,6 +124,7 @@ void ModelFlags::add_model(CLI::App& command) {
 void ModelFlags::add_machine(CLI::App& command) {
   add_backend(command);
   add_threads(command, n_threads);
+  add_pin(command, pin);
 }
 
 void ModelFlags::add_backend(CLI::App& command) {
@@ -174,11 +176,20 @@ void add_threads(CLI::App& command, int& n_threads) {
   add_number(command, "--threads", n_threads, "Threads; 0: one per core this process may use", 0, 1024);
 }
 
+void add_pin(CLI::App& command, std::string& pin) {
+  const std::vector<std::string> choices = {kPinAuto, "off"};
+  add_choice(command, "--pin", pin, choices,
+             in_words(choices) +
+                 ": whether threads of the cpu backend keep to a CPU each, or a core each, where there "
+                 "are just as many as the process may use");
+}
+
 measure::Subject ModelFlags::subject() const {
   return {.model = model,
           .backend = backend,
           .isa = isa,
           .n_threads = n_threads,
+          .pins_threads = pin == kPinAuto,
           .contract = contract,
           .prefill_chunk = prefill_chunk,
           .on_note = say_note};
@@ -186,7 +197,7 @@ measure::Subject ModelFlags::subject() const {
 
 engine::LoadOptions ModelFlags::load_options() const {
   return {.backend = backend,
-          .machine = {.isa = isa, .n_threads = n_threads},
+          .machine = {.isa = isa, .n_threads = n_threads, .pins_threads = pin == kPinAuto},
           .contract = contract,
           .lane = lane,
           .on_note = say_note,

@@ -17,13 +17,14 @@ struct ModelFlags {
   std::string backend = "auto";
   std::string isa = "auto";
   int n_threads = 0;
+  std::string pin = "auto";
   std::string contract;
   std::string lane;
   int n_ctx = 0;
   int prefill_chunk = engine::SessionOptions{}.prefill_chunk;
 
   void add_model(CLI::App& command);    // the positional MODEL
-  void add_machine(CLI::App& command);  // --backend --isa --threads
+  void add_machine(CLI::App& command);  // --backend --isa --threads --pin
   void add_backend(CLI::App& command);  // --backend --isa
   // --contract; with `with_float` also float arithmetic, which takes any GGUF.
   void add_contract(CLI::App& command, bool with_float = false);
@@ -41,6 +42,8 @@ void say_note(const std::string& note);
 model::WeightProgress weight_bar();
 
 void add_threads(CLI::App& command, int& n_threads);
+// --pin: "auto" or "off".
+void add_pin(CLI::App& command, std::string& pin);
 
 // --backend: takes every backend that nibble knows, so that one that is not here can say why, and lists those that are.
 void add_backend_choice(CLI::App& command, std::string& backend, bool takes_auto, const std::string& about);

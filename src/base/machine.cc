@@ -1,12 +1,15 @@
 #include "base/machine.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
+#include <vector>
+
+#include "base/cpus.h"
 
 namespace nibble {
 
@@ -28,11 +31,11 @@ std::string operating_system() {
 }
 
 int hardware_threads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return online > 0 ? static_cast<int>(online) : 1;
+  int n = 0;
+  for (const std::vector<int>& core : usable_cores()) n += static_cast<int>(core.size());
+  if (n == 0) n = static_cast<int>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+  const int quota = cpu_quota();
+  return quota > 0 ? std::min(n, quota) : n;
 }
 
 std::uint64_t physical_memory_bytes() {

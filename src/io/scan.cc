@@ -99,22 +99,22 @@ NonFinite find_non_finite(const TensorView& tensor, ThreadPool* pool, const Scan
   const std::uint64_t n = tensor.shape.size() / info.block_size;
   const std::byte* data = tensor.bytes.data();
   NonFinite total{.unit = info.block_size};
-  const auto add = [&total](const NonFinite& share) {
+  const auto add = [](NonFinite& to, const NonFinite& share) {
     if (share.count == 0) return;
-    total.first = total.count == 0 ? share.first : std::min(total.first, share.first);
-    total.count += share.count;
+    to.first = to.count == 0 ? share.first : std::min(to.first, share.first);
+    to.count += share.count;
   };
   const std::uint64_t slab = kSlabBytes / info.block_bytes;
   for (std::uint64_t first = 0; first < n; first += slab) {
     const std::uint64_t count = std::min(slab, n - first);
     if (pool == nullptr) {
-      add(count_range(data, first, first + count));
+      add(total, count_range(data, first, first + count));
     } else {
       std::vector<NonFinite> shares(static_cast<std::size_t>(pool->size()));
       pool->parallel_for(count, 4096, [&](std::size_t begin, std::size_t end, int thread) {
-        shares[static_cast<std::size_t>(thread)] = count_range(data, first + begin, first + end);
+        add(shares[static_cast<std::size_t>(thread)], count_range(data, first + begin, first + end));
       });
-      std::for_each(shares.begin(), shares.end(), add);
+      for (const NonFinite& share : shares) add(total, share);
     }
     if (progress) progress((first + count) * info.block_bytes);
   }

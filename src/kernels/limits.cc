@@ -40,7 +40,8 @@ double read_bandwidth(int n_threads, std::size_t n_bytes) {
   PageArena arena;  // as the weights
   const PageSpan memory = arena.allocate(n_bytes);
   std::fill_n(memory.data.get(), n_bytes, std::uint8_t{1});  // untouched pages are one page of zeros, in the cache
-  ThreadPool pool(std::max(1, n_threads));
+  ThreadPool pool(std::max(1, n_threads), places_of_threads(n_threads));
+  pool.pin_caller();
   std::atomic<std::uint64_t> total = 0;  // keeps the reads from being dropped
   const auto read = [&](std::size_t first, std::size_t last, int) {
     total += (*table)->read_sum(memory.data.get() + first, last - first);
@@ -49,10 +50,11 @@ double read_bandwidth(int n_threads, std::size_t n_bytes) {
   double best = 0;
   for (int i = 0; i < kPasses; ++i) {
     const double seconds = seconds_of([&] {
-      for (std::size_t r = 0; r < repeats; ++r) pool.parallel_for(n_bytes, kPiece, std::ref(read));
+      for (std::size_t r = 0; r < repeats; ++r) pool.parallel_for(n_bytes, kPiece, read);
     });
     best = std::max(best, static_cast<double>(repeats * n_bytes) / seconds * 1e-9);
   }
+  pool.release_caller();
   return total != 0 ? best : 0;
 }
 
@@ -63,7 +65,8 @@ Result<double> integer_peak(std::string_view isa, int n_threads) {
   table->dot_peak(kProbeOps);  // the clock of the core rises
   const double probe = seconds_of([&] { table->dot_peak(kProbeOps); });
   const std::uint64_t ops = static_cast<std::uint64_t>(kProbeOps * std::max(1.0, kSecondsOfPass / probe));
-  ThreadPool pool(std::max(1, n_threads));
+  ThreadPool pool(std::max(1, n_threads), places_of_threads(n_threads));
+  pool.pin_caller();
   const std::size_t n = static_cast<std::size_t>(pool.size());
   double best = 0;
   for (int i = 0; i < kPasses; ++i) {
@@ -75,6 +78,7 @@ Result<double> integer_peak(std::string_view isa, int n_threads) {
     });
     best = std::max(best, static_cast<double>(done) / seconds * 1e-9);
   }
+  pool.release_caller();
   return best;
 }
 

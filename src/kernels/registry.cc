@@ -14,7 +14,7 @@ namespace nibble::kernels {
 namespace {
 
 Result<std::unique_ptr<Backend>> make_cpu(const BackendOptions& options) {
-  return make_cpu_backend({.isa = options.isa, .n_threads = options.n_threads});
+  return make_cpu_backend({.isa = options.isa, .n_threads = options.n_threads, .pins_threads = options.pins_threads});
 }
 Result<std::unique_ptr<Backend>> make_reference(const BackendOptions& options) {
   return make_reference_backend({.n_threads = options.n_threads > 0 ? options.n_threads : 1});

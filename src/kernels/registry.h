@@ -16,6 +16,7 @@ namespace nibble::kernels {
 struct BackendOptions {
   std::string isa = "auto";  // of the cpu backend, the only one that has any
   int n_threads = 0;         // 0: one per hardware thread
+  bool pins_threads = true;  // of the cpu backend: where each thread can have a place of its own
   bool cuda_graphs = true;   // of the cuda backend: replay steps that come again
   // Of the cuda backend, for NVFP4 layers: "gemv", "gemm", "gemm-mma" or "integers" forces a kernel, for tests and
   // measurements. The bits are the same.

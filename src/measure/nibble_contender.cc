@@ -64,10 +64,11 @@ class LoadContender final : public Contender {
 
   Result<Sample> run() override {
     const Clock::time_point begin = Clock::now();
-    NIBBLE_ASSIGN(const auto loaded,
-                  engine::load(subject_.model, {.backend = subject_.backend,
-                                                .machine = {.isa = subject_.isa, .n_threads = subject_.n_threads},
-                                                .contract = subject_.contract}));
+    NIBBLE_ASSIGN(const auto loaded, engine::load(subject_.model, {.backend = subject_.backend,
+                                                                   .machine = {.isa = subject_.isa,
+                                                                               .n_threads = subject_.n_threads,
+                                                                               .pins_threads = subject_.pins_threads},
+                                                                   .contract = subject_.contract}));
     NIBBLE_ASSIGN(const auto session,
                   engine::Session::create(*loaded->model, {.prefill_chunk = subject_.prefill_chunk}));
     NIBBLE_TRY(session->prefill(task_.tokens));

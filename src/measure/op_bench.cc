@@ -166,7 +166,9 @@ class OpBench {
                      .found = isa,
                      .expected = fmt::format("all, or some of: {}", fmt::join(known, ", "))};
       }
-      for (const int n : threads) machines.push_back({.isa = isa, .threads = n});
+      for (const int n : threads) {
+        machines.push_back({.isa = isa, .threads = n, .pins_threads = options_.pins_threads});
+      }
     }
     return machines;
   }

@@ -21,6 +21,7 @@ struct OpOptions {
   std::string backend = "cpu";
   std::vector<std::string> isas = {};  // empty: the best of this machine; "all": every one
   std::vector<int> threads = {};       // empty: 1 and all
+  bool pins_threads = true;            // as of kernels::BackendOptions
   std::vector<int> tokens = {1, 512};  // m; up to 16 are a gemv, more a gemm
   bool from_cache = false;             // gemv: one matrix again and again, instead of many in turn
   double row_seconds = 1;              // samples of a row until then, five at least

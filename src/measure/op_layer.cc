@@ -8,8 +8,9 @@ Result<OpLayer> OpLayer::create(const OpMachine& machine, const OpWeights& weigh
                                 const OpShape& shape) {
   OpLayer layer;
   layer.shape_ = shape;
-  NIBBLE_ASSIGN(layer.backend_,
-                kernels::make_backend(machine.backend, {.isa = machine.isa, .n_threads = machine.threads}));
+  NIBBLE_ASSIGN(layer.backend_, kernels::make_backend(machine.backend, {.isa = machine.isa,
+                                                                        .n_threads = machine.threads,
+                                                                        .pins_threads = machine.pins_threads}));
   NIBBLE_TRY(layer.make_copies(weights, n_copies));
   return layer;
 }

@@ -22,6 +22,7 @@ struct OpMachine {
   std::string backend = "cpu";
   std::string isa = "auto";  // of the cpu backend
   int threads = 0;
+  bool pins_threads = true;
 
   bool is_cpu() const { return backend == "cpu"; }
 };

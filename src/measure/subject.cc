@@ -37,12 +37,18 @@ Status set(Subject& subject, std::string_view key, std::string_view value) {
     subject.contract = value;
   else if (key == "threads")
     return number(subject.n_threads, 0);
-  else if (key == "chunk")
+  else if (key == "pin" && (value == "auto" || value == "off"))
+    subject.pins_threads = value == "auto";
+  else if (key == "pin") {
+    return Error{.message = fmt::format("'{}' is not a value of 'pin'", value),
+                 .found = std::string(value),
+                 .expected = "auto or off"};
+  } else if (key == "chunk")
     return number(subject.prefill_chunk, 1);
   else {
     return Error{.message = fmt::format("'{}={}' is not a setting", key, value),
                  .found = std::string(key),
-                 .expected = "model=, backend=, isa=, threads=, contract=, chunk="};
+                 .expected = "model=, backend=, isa=, threads=, pin=, contract=, chunk="};
   }
   return ok_status();
 }
@@ -65,6 +71,7 @@ std::string Subject::label() const {
   if (isa != "auto") text += ", " + isa;
   if (!contract.empty()) text += ", " + contract;
   if (n_threads > 0) text += fmt::format(", {} thread{}", n_threads, n_threads == 1 ? "" : "s");
+  if (!pins_threads) text += ", not pinned";
   return text;
 }
 
@@ -115,11 +122,12 @@ Result<OpenSubject> open_subject(const Subject& subject) {
   if (subject.in_floats()) {
     NIBBLE_ASSIGN(open.loaded, load_in_floats(subject));
   } else {
-    NIBBLE_ASSIGN(open.loaded,
-                  engine::load(subject.model, {.backend = subject.backend,
-                                               .machine = {.isa = subject.isa, .n_threads = subject.n_threads},
-                                               .contract = subject.contract,
-                                               .on_note = subject.on_note}));
+    NIBBLE_ASSIGN(open.loaded, engine::load(subject.model, {.backend = subject.backend,
+                                                            .machine = {.isa = subject.isa,
+                                                                        .n_threads = subject.n_threads,
+                                                                        .pins_threads = subject.pins_threads},
+                                                            .contract = subject.contract,
+                                                            .on_note = subject.on_note}));
   }
   NIBBLE_ASSIGN(open.sha256, engine::model_sha256(open.loaded->file()));
   return open;

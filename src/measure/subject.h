@@ -17,6 +17,7 @@ struct Subject {
   std::string backend = "auto";
   std::string isa = "auto";
   int n_threads = 0;          // 0: one per core
+  bool pins_threads = true;   // as of kernels::BackendOptions
   std::string contract = {};  // empty: the file decides; "float": weights as floats, float arithmetic, any GGUF
   int prefill_chunk = 64;
   std::function<void(const std::string&)> on_note = {};  // as of engine::LoadOptions
@@ -28,8 +29,7 @@ struct Subject {
 // Float arithmetic is plain loops of its own: it has no backends and no instruction sets to choose.
 Status check_combination(const Subject& subject);
 
-// `base` with some settings changed: "isa=avx2,threads=1". Keys: model, backend, isa, threads, contract,
-// chunk.
+// `base` with some settings changed: "isa=avx2,threads=1". Keys: model, backend, isa, threads, pin, contract, chunk.
 Result<Subject> with_settings(Subject base, std::string_view settings);
 
 // Whether the tokens of the model at `path` are those of a tokenizer with this digest; no digest is not checked.

@@ -313,14 +313,15 @@ TEST(Contenders, LlamaBenchIsReadFromItsJson) {
 }
 
 TEST(Settings, AreParsedOrRefusedByName) {
-  const auto subject = with_settings({.model = "m"}, "isa=avx2,threads=3,contract=float,chunk=7");
+  const auto subject = with_settings({.model = "m"}, "isa=avx2,threads=3,pin=off,contract=float,chunk=7");
   ASSERT_TRUE(subject.ok());
   EXPECT_EQ(subject->isa, "avx2");
   EXPECT_EQ(subject->n_threads, 3);
+  EXPECT_FALSE(subject->pins_threads);
   EXPECT_TRUE(subject->in_floats());
   EXPECT_EQ(subject->prefill_chunk, 7);
   for (const char* wrong : {"isa", "isa=avx2,", ",isa=avx2", "isa=avx2,,threads=1", "speed=9", "threads=two",
-                            "threads=-1", "chunk=0", "lane=float", "threads=1,threads=2"}) {
+                            "threads=-1", "pin=on", "chunk=0", "lane=float", "threads=1,threads=2"}) {
     EXPECT_FALSE(with_settings({.model = "m"}, wrong).ok()) << wrong;
   }
 }

@@ -3,7 +3,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <functional>
 
 #include "format/e2m1.h"
 #include "kernels/cpu/kernel_table.h"
@@ -66,7 +65,7 @@ void certify_nvfp4_tiles(const std::uint8_t* records, std::size_t n_records, Thr
   const auto certify = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t i = begin; i < end; ++i) certified[i] = is_certified(records + i * kRecordBytes) ? 1 : 0;
   };
-  pool.parallel_for(n_records, kGrain, std::ref(certify));
+  pool.parallel_for(n_records, kGrain, certify);
 }
 
 }  // namespace nibble::kernels::cpu

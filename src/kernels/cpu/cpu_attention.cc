@@ -1,6 +1,5 @@
 // Rotation, the cache and attention of the CPU backend: how the work is divided among threads.
 #include <algorithm>
-#include <functional>
 
 #include "base/check.h"
 #include "format/nc1.h"
@@ -10,6 +9,7 @@ namespace nibble::kernels::cpu {
 namespace {
 
 constexpr std::size_t kJobsPerThread = 8;  // of attention, that divide evenly enough
+constexpr std::size_t kSplitsInARow = 8;   // that a thread takes at a time: they follow one another in the cache
 
 void extend_caches(std::span<const TokenRow> rows) {
   for (const TokenRow& row : rows) static_cast<CpuKvCache&>(*row.cache).extend(row.pos + 1);
@@ -103,7 +103,7 @@ void CpuBackend::attend_in_splits(const AttentionCall& call, std::size_t i) {
         task += to - from;
       }
     };
-    pool_.parallel_for(static_cast<std::size_t>(call.jobs_per_row()) * n, 1, std::ref(sum));
+    pool_.parallel_for(static_cast<std::size_t>(call.jobs_per_row()) * n, 1, kSplitsInARow, sum);
     for_each(call.jobs_per_row(), 1, [&](std::size_t job, int thread) {
       const int head = call.first_head(static_cast<int>(job));
       table_.attention_merge(call.job(i, static_cast<int>(job), scratch_[thread].data()), first, last, stride,

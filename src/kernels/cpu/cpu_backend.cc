@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <variant>
 
@@ -20,6 +19,11 @@ namespace {
 constexpr std::size_t kElementGrain = 8192;
 constexpr int kSegment = 1024;  // of a row, in values; a multiple of a block
 constexpr std::size_t kSegmentGrain = 2;
+// What a thread takes at a time of a linear layer, at least. One token: so many weights that the first misses of their
+// streams are little beside them, and tiles in pairs, which are read together. Several: the rows that meet a panel's
+// activations while these are in a cache.
+constexpr std::size_t kRangeWeights = std::size_t{1} << 17;
+constexpr std::size_t kRangeTilesOfSeveral = 32;
 
 // False for NaN, and for what rounds to an infinity.
 bool fits_f16(float x) {
@@ -36,6 +40,12 @@ CpuLinearInput& start_input(const float* x, int n_rows, LinearInput& input) {
 
 std::size_t tiles_of(const Linear& weights) {
   return (static_cast<std::size_t>(weights.n_out) + kTileRows - 1) / kTileRows;
+}
+
+std::size_t range_tiles(const CpuLinearInput& in) {
+  if (in.n_rows > 1) return kRangeTilesOfSeveral;
+  const std::size_t of_pair = std::size_t{2} * kTileRows * static_cast<std::size_t>(in.n_in);
+  return 2 * ((kRangeWeights + of_pair - 1) / of_pair);
 }
 
 // w4a4: the integers of the input for these weights.
@@ -197,24 +207,24 @@ void CpuBackend::linears(const LinearInput& input, std::span<const LinearCall> c
       first += n;
     }
   };
-  pool_.parallel_for(n_tiles, 1, std::ref(run));
+  pool_.parallel_for(n_tiles, 1, range_tiles(in), run);
 }
 
 void CpuBackend::gate_all(Gate gate_mul, const float* gate, const float* up, std::size_t n, float* out) {
   const auto run = [&](std::size_t begin, std::size_t end, int) {
     gate_mul(gate + begin, up + begin, end - begin, out + begin);
   };
-  pool_.parallel_for(n, kElementGrain, std::ref(run));
+  pool_.parallel_for(n, kElementGrain, run);
 }
 
 void CpuBackend::scale(float* x, float factor, std::size_t n) {
   const auto run = [&](std::size_t begin, std::size_t end, int) { table_.scale(x + begin, factor, end - begin); };
-  pool_.parallel_for(n, kElementGrain, std::ref(run));
+  pool_.parallel_for(n, kElementGrain, run);
 }
 
 void CpuBackend::add(float* x, const float* y, std::size_t n) {
   const auto run = [&](std::size_t begin, std::size_t end, int) { table_.add(x + begin, y + begin, end - begin); };
-  pool_.parallel_for(n, kElementGrain, std::ref(run));
+  pool_.parallel_for(n, kElementGrain, run);
 }
 
 void CpuBackend::add_rows(const float* x, const float* y, std::span<const std::int32_t> indices, int dim, float* out) {
@@ -225,8 +235,8 @@ void CpuBackend::add_rows(const float* x, const float* y, std::span<const std::i
   }
 }
 
-std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads) {
-  return std::make_unique<CpuBackend>(table, n_threads);
+std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads, bool pins_threads) {
+  return std::make_unique<CpuBackend>(table, n_threads, pins_threads);
 }
 
 }  // namespace nibble::kernels::cpu
@@ -244,7 +254,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   NIBBLE_ASSIGN(const cpu::KernelTable* table, cpu::select_isa(options.isa));
   NIBBLE_TRY(cpu::run_canary(*table));
-  return cpu::make_backend_of(*table, n_threads);
+  return cpu::make_backend_of(*table, n_threads, options.pins_threads);
 }
 
 }  // namespace nibble::kernels

@@ -12,6 +12,7 @@ namespace nibble::kernels {
 struct CpuOptions {
   std::string isa = "auto";  // "auto": NIBBLE_ISA, otherwise the best of the machine
   int n_threads = 0;         // 0: one per hardware thread
+  bool pins_threads = true;  // where each has a place of its own (places_of_threads in base/thread_pool.h)
 };
 
 // Runs the start-up canary and refuses if this machine or build would not compute what the contract says. The weights'
@@ -22,7 +23,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 namespace cpu {
 struct KernelTable;
 // Of a table that the caller vouches for: without the canary.
-std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads);
+std::unique_ptr<Backend> make_backend_of(const KernelTable& table, int n_threads, bool pins_threads = false);
 }  // namespace cpu
 
 }  // namespace nibble::kernels

@@ -30,8 +30,12 @@ constexpr std::size_t kSplitSlots = 1024;  // splits of heads whose sums wait to
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const KernelTable& table, int n_threads)
-      : table_(table), pool_(n_threads), scratch_(n_threads), head_states_(kSplitSlots), flags_(1) {}
+  CpuBackend(const KernelTable& table, int n_threads, bool pins)
+      : table_(table),
+        pool_(n_threads, pins ? places_of_threads(n_threads) : std::vector<CpuMask>{}),
+        scratch_(n_threads),
+        head_states_(kSplitSlots),
+        flags_(1) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -59,8 +63,14 @@ class CpuBackend final : public Backend {
     return make_host_rope_table(cos_sin, rotary_dim, interleaved);
   }
 
-  void begin_step(int n_flags) override { flags_.assign(n_flags, 0); }
-  std::span<const std::uint8_t> end_step() override { return flags_; }
+  void begin_step(int n_flags) override {
+    flags_.assign(n_flags, 0);
+    pool_.pin_caller();
+  }
+  std::span<const std::uint8_t> end_step() override {
+    pool_.release_caller();
+    return flags_;
+  }
 
   void embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) override;
   void rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) override;
@@ -99,13 +109,13 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // Calls body(i, thread) for i in [0, count). std::ref, because a std::function of the body itself would allocate.
+  // Calls body(i, thread) for i in [0, count).
   template <typename Body>
   void for_each(std::size_t count, std::size_t grain, const Body& body) {
     const auto range = [&](std::size_t begin, std::size_t end, int thread) {
       for (std::size_t i = begin; i < end; ++i) body(i, thread);
     };
-    pool_.parallel_for(count, grain, std::ref(range));
+    pool_.parallel_for(count, grain, range);
   }
   void attend_in_splits(const AttentionCall& call, std::size_t row);
   using Gate = void (*)(const float* gate, const float* up, std::size_t n, float* out);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <span>
 
 #include "base/check.h"
@@ -133,7 +132,7 @@ void pack_nvfp4_tiles(const Nvfp4View& view, int blocks_per_step, ThreadPool& po
   const auto pack_tiles = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t tile = begin; tile < end; ++tile) pack_tile(tile);
   };
-  pool.parallel_for((view.rows + kTileRows - 1) / kTileRows, 1, std::ref(pack_tiles));
+  pool.parallel_for((view.rows + kTileRows - 1) / kTileRows, 1, pack_tiles);
 }
 
 }  // namespace nibble::kernels::cpu

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "format/half.h"
@@ -144,7 +143,7 @@ Result<QuantLinear> make_quant_linear(const TensorView& view, ThreadPool& pool, 
       }
     }
   };
-  pool.parallel_for(rows, kTileRows, std::ref(pack_rows));
+  pool.parallel_for(rows, kTileRows, pack_rows);
   if (bad_element != std::numeric_limits<std::size_t>::max()) {
     return nonfinite_scale(view, bad_element / view.cols(), bad_element % view.cols());
   }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <climits>
 #include <cstring>
-#include <functional>
 #include <string>
 
 #include "format/half.h"
@@ -93,7 +92,7 @@ Result<std::unique_ptr<CpuLinear>> make_rows16(const TensorView& view, const Ker
       }
     }
   };
-  pool.parallel_for(n_tiles, 1, std::ref(pack_tiles));
+  pool.parallel_for(n_tiles, 1, pack_tiles);
   if (!is_finite) return nonfinite_weights(view);
   form.weights = {
       .records = records, .unit = form.unit.data(), .n_out = static_cast<int>(rows), .n_in = static_cast<int>(cols)};
@@ -134,7 +133,7 @@ Result<std::unique_ptr<CpuLinear>> make_q8(const TensorView& view, ThreadPool& p
       }
     }
   };
-  pool.parallel_for(rows, kTileRows, std::ref(pack_rows));
+  pool.parallel_for(rows, kTileRows, pack_rows);
   if (!is_finite) return nonfinite_weights(view);
   form.weights = {
       .records = form.records.data.get(), .n_out = static_cast<int>(rows), .n_in = static_cast<int>(view.cols())};
