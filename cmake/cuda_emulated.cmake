@@ -14,9 +14,10 @@ function(nibble_cuda_emulated_sources target)
   # nvcc lets memory be read as another type and integers wrap. It knows nothing of host warnings.
   set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX
     COMPILE_OPTIONS "-fno-strict-aliasing;-fwrapv;-Wno-shadow;-Wno-bitwise-instead-of-logical;-Wno-missing-field-initializers;-Wno-pass-failed")
-  # Defined by nvcc for sm_90a, the only target of this file that has a kernel.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/linear_nvfp4_gemm_sm90.cu PROPERTIES
-    COMPILE_DEFINITIONS __CUDA_ARCH_FEAT_SM90_ALL)
+  # Defined by nvcc for sm_90a, the only target of these files that has a kernel.
+  set(of_sm90 ${kernels})
+  list(FILTER of_sm90 INCLUDE REGEX "_sm90\\.cu$")
+  set_source_files_properties(${of_sm90} PROPERTIES COMPILE_DEFINITIONS __CUDA_ARCH_FEAT_SM90_ALL)
   target_sources(${target} PRIVATE ${kernels} ${emulation})
   target_include_directories(${target} BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/cuda_emulation/include)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})

@@ -189,14 +189,37 @@ Row row_at(u32 matrix, int r) {
   return row;
 }
 
+std::vector<Row> rows_of_fragments(void* const* threads) {
+  std::vector<Row> rows(kRows);
+  for (int thread = 0; thread < kGroupThreads; ++thread) {
+    const u32* a = static_cast<const Product*>(threads[thread])->registers;
+    const int row = thread / 32 * 16 + thread % 32 / 4, k = thread % 4 * 2;
+    for (int r = 0; r < 4; ++r) {
+      for (int i = 0; i < 2; ++i) rows[row + r % 2 * 8].x[k + r / 2 * 8 + i] = half_of(a[r], i);
+    }
+  }
+  for (Row& row : rows) row.finish();
+  return rows;
+}
+
 void multiply_warpgroup(void* const* threads) {
   const auto& first = *static_cast<const Product*>(threads[0]);
   std::vector<Row> rows, columns;
-  for (int r = 0; r < kRows; ++r) rows.push_back(row_at(first.a, r));
+  for (int thread = 0; thread < kGroupThreads; ++thread) {
+    const auto& mine = *static_cast<const Product*>(threads[thread]);
+    if (mine.a != first.a || mine.b != first.b || mine.n_columns != first.n_columns ||
+        (mine.registers == nullptr) != (first.registers == nullptr)) {
+      breach("a warpgroup disagrees");
+    }
+  }
+  if (first.registers != nullptr) {
+    rows = rows_of_fragments(threads);
+  } else {
+    for (int r = 0; r < kRows; ++r) rows.push_back(row_at(first.a, r));
+  }
   for (int n = 0; n < first.n_columns; ++n) columns.push_back(row_at(first.b, n));
   for (int thread = 0; thread < kGroupThreads; ++thread) {
     const auto& mine = *static_cast<const Product*>(threads[thread]);
-    if (mine.a != first.a || mine.b != first.b || mine.n_columns != first.n_columns) breach("a warpgroup disagrees");
     const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
     for (int i = 0; i < first.n_columns / 2; ++i) {
       const float c = mine.accumulate ? mine.d[i] : 0.0F;

@@ -35,13 +35,15 @@ struct MatrixFp4 {
 };
 void multiply_fp4(void* const* lanes);
 
-// wgmma of 64 rows, n columns and 16 of K, operands in shared memory: done when it is waited for.
+// wgmma of 64 rows, n columns and 16 of K, operands in shared memory, or a in registers: done when it is waited for,
+// and operands are read then.
 struct Product {
   float* d;  // [n_columns / 2], of this thread
   int n_columns;
   u32 a, b;  // addresses
   bool accumulate;
-  bool rounds = false;  // sums that promise nothing
+  bool rounds = false;             // sums that promise nothing
+  const u32* registers = nullptr;  // [4]: this thread's fragment of a, as of mma.sync m16n8k16
 };
 void start_product(const Product& product);
 void commit_products();

@@ -154,7 +154,7 @@ __device__ inline Quantizer quantize_head(const HeadSource& from, __half* to, in
       x[i] = lane < kWarp / 2 ? format::fma_rn(x[i], c, -(other * s)) : format::fma_rn(other, s, x[i] * c);
     }
   }
-  hadamard_of_lanes(x);
+  hadamard_of_lanes<kWarp>(x);
   u32 bits = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) bits = max(bits, format::abs_bits(x[i]));

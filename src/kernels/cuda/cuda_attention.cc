@@ -1,5 +1,6 @@
 // Rotation, the cache and attention: which kernel takes a step's rows, and how the work is divided.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <utility>
@@ -11,7 +12,7 @@ namespace nibble::kernels::cuda {
 namespace {
 
 constexpr int kTileQueries = 16;
-constexpr int kPromptTileQueries = 64;
+constexpr int kPromptTileQueries = 64, kSm90TileQueries = 128;
 constexpr std::size_t kMaxPartialBytes = std::size_t{64} << 20;
 
 // Rounded up to a power of two, so that a step can be replayed while the sequence grows.
@@ -123,10 +124,23 @@ AttentionArgs CudaBackend::attention_args(const float* q, std::span<const TokenR
   return args;
 }
 
-bool CudaBackend::takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const {
-  const int bytes = prompt_shared_bytes(shape.head_dim);
-  return bytes > 0 && bytes <= device_.shared_bytes && shape.n_heads / shape.n_kv_heads <= kPromptTileQueries &&
-         std::ranges::is_sorted(rows, {}, &TokenRow::pos);
+// Records attention of rows of one sequence by large tiles, if there is a kernel for them.
+bool CudaBackend::record_prompt_tiles(AttentionArgs args, std::span<const TokenRow> rows) {
+  if (!std::ranges::is_sorted(rows, {}, &TokenRow::pos)) return false;
+  const int group = args.n_heads / args.n_kv_heads;
+  const std::array<int, 4> shape = {args.n_rows, args.n_heads, args.head_dim, splits_of(rows) * kSplit};
+  const auto fits = [&](int bytes, int queries) {
+    return bytes > 0 && bytes <= device_.shared_bytes && group <= queries;
+  };
+  if (device_.major == 9 && device_.minor == 0 && fits(prompt_sm90_shared_bytes(args.head_dim), kSm90TileQueries)) {
+    args.rows_per_tile = kSm90TileQueries / group;
+    record("attention_prompt_sm90", PromptSm90Args{args}, shape);
+    return true;
+  }
+  if (!fits(prompt_shared_bytes(args.head_dim), kPromptTileQueries)) return false;
+  args.rows_per_tile = kPromptTileQueries / group;
+  record("attention_prompt", PromptArgs{args}, shape);
+  return true;
 }
 
 void CudaBackend::record_attention(const float* q, std::span<const TokenRow> rows, int layer,
@@ -145,9 +159,7 @@ void CudaBackend::record_attention(const float* q, std::span<const TokenRow> row
   if (n_splits > 1 && tiles < 2 * device_.n_multiprocessors && bytes <= kMaxPartialBytes) {
     args.n_splits = n_splits;
     args.partial = static_cast<std::int32_t*>(scratch(partial_, bytes, "sums of attention"));
-  } else if (one_cache && takes_prompt_tiles(rows, shape)) {
-    args.rows_per_tile = kPromptTileQueries / group;
-    record("attention_prompt", PromptArgs{args}, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});
+  } else if (one_cache && record_prompt_tiles(args, rows)) {
     return;
   }
   record("attention", args, {args.n_rows, shape.n_heads, shape.head_dim, n_splits * kSplit});

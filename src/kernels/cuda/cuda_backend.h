@@ -118,7 +118,7 @@ class CudaBackend final : public Backend {
   void prepare_other_formats(const CudaLinearInput& in);
   void record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call);
   bool are_different_caches(std::span<const TokenRow> rows);
-  bool takes_prompt_tiles(std::span<const TokenRow> rows, const AttentionShape& shape) const;
+  bool record_prompt_tiles(AttentionArgs args, std::span<const TokenRow> rows);
   void* scratch(DeviceMemory& memory, std::size_t bytes, const char* what);
   Status try_read(const float* source, std::span<float> destination);
   template <typename Args>

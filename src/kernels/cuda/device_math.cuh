@@ -63,8 +63,38 @@ __device__ inline int quantize(float x, const Quantizer& by) {
   return by.inverse == 0.0f ? 0 : format::rne(x, by.inverse);
 }
 
-// The elements of a block that a lane quantizes: this one and the one a group of 16 further, which are neighbours in
-// the order of linear_nvfp4.h.
+// a11 of one block, whose largest magnitude has these bits: where its integers go, and what they are.
+struct BlockOutput {
+  __device__ BlockOutput(const Quantized& quantized, u32 max_bits, std::size_t row, int n_blocks, int block)
+      : out(quantized),
+        by(quantizer(max_bits, static_cast<float>(format::nc1::kActivationMax))),
+        is_finite(!by.is_nonfinite && !(out.h_is_native && max_bits >= kBeyondF16)),
+        at(row * n_blocks + block),
+        at_column(static_cast<std::size_t>(block) * out.d_stride + row),
+        q(out.q + at * kBlockColumns),
+        h(reinterpret_cast<__half2*>(out.h + row * out.h_stride + block * kBlockColumns)) {}
+
+  __device__ std::int16_t integer(float x) const { return static_cast<std::int16_t>(quantize(x, by)); }
+  // An element and the one a group of 16 further, which are neighbours in the order of linear_nvfp4.h.
+  __device__ __half2 halves(float first, float second) const {
+    if (out.h_is_native) return __halves2half2(__float2half_rn(first), __float2half_rn(second));
+    return __halves2half2(__int2half_rn(quantize(first, by)), __int2half_rn(quantize(second, by)));
+  }
+  __device__ void write_scale() const {
+    out.d[at] = by.scale;
+    out.d_columns[at_column] = by.scale;
+  }
+
+  static constexpr u32 kBeyondF16 = 0x477FF000u;  // 65,520, the least that rounds to an infinite f16
+  const Quantized& out;
+  Quantizer by;
+  bool is_finite;  // where f16 has to hold the values, that it does
+  std::size_t at, at_column;
+  std::int16_t* q;  // [kBlockColumns]
+  __half2* h;       // [kBlockColumns / 2]
+};
+
+// The elements of a block that a lane quantizes: this one and the one a group of 16 further.
 __device__ inline int first_element_of_lane() {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   return lane / 16 * 32 + lane % 16;
@@ -74,52 +104,49 @@ __device__ inline int first_element_of_lane() {
 // and where f16 has to hold them, if it does.
 __device__ inline bool quantize_block(float first, float second, const Quantized& out, std::size_t row, int n_blocks,
                                       int block) {
-  constexpr u32 kBeyondF16 = 0x477FF000u;  // 65,520, the least that rounds to an infinite f16
   const u32 bits = __reduce_max_sync(kAllLanes, max(format::abs_bits(first), format::abs_bits(second)));
-  const Quantizer by = quantizer(bits, static_cast<float>(format::nc1::kActivationMax));
+  const BlockOutput to(out, bits, row, n_blocks, block);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, element = first_element_of_lane();
-  const int a = quantize(first, by), b = quantize(second, by);
-  const std::size_t at = row * n_blocks + block;
-  std::int16_t* q = out.q + at * kBlockColumns + element;
-  q[0] = static_cast<std::int16_t>(a);
-  q[16] = static_cast<std::int16_t>(b);
-  __half2* h = reinterpret_cast<__half2*>(out.h + row * out.h_stride + block * kBlockColumns);
-  h[lane] = out.h_is_native ? __halves2half2(__float2half_rn(first), __float2half_rn(second))
-                            : __halves2half2(__int2half_rn(a), __int2half_rn(b));
-  if (lane == 0) {
-    out.d[at] = by.scale;
-    out.d_columns[static_cast<std::size_t>(block) * out.d_stride + row] = by.scale;
-  }
-  return !by.is_nonfinite && !(out.h_is_native && bits >= kBeyondF16);
+  to.q[element] = to.integer(first);
+  to.q[element + 16] = to.integer(second);
+  to.h[lane] = to.halves(first, second);
+  if (lane == 0) to.write_scale();
+  return to.is_finite;
 }
 
 __host__ __device__ constexpr int hadamard_size(int head_dim) {
   return head_dim & -head_dim;
 }
 
-// The butterfly over 32 * kPerLane elements of a warp, of which a lane holds kPerLane neighbours: short strides in
-// registers, others by shuffles.
+// A stage of the butterfly whose pairs a lane holds, so many elements apart, and one between lanes so many apart.
 template <int kPerLane>
-__device__ inline void hadamard_of_lanes(float (&x)[kPerLane]) {
+__device__ inline void butterfly(float (&x)[kPerLane], int stride) {
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if ((i & stride) != 0) continue;
+    const float a = x[i], b = x[i + stride];
+    x[i] = a + b;
+    x[i + stride] = a - b;
+  }
+}
+template <int kPerLane>
+__device__ inline void butterfly_of_lanes(float (&x)[kPerLane], int apart) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
-  for (int stride = 1; stride < kPerLane; stride *= 2) {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if ((i & stride) != 0) continue;
-      const float a = x[i], b = x[i + stride];
-      x[i] = a + b;
-      x[i + stride] = a - b;
-    }
+  for (int i = 0; i < kPerLane; ++i) {
+    const float other = __shfl_xor_sync(kAllLanes, x[i], apart);
+    x[i] = (lane & apart) != 0 ? other - x[i] : x[i] + other;
   }
+}
+
+// The butterfly over kLanes * kPerLane elements, of which a lane holds kPerLane neighbours: short strides in registers,
+// others by shuffles.
+template <int kLanes, int kPerLane>
+__device__ inline void hadamard_of_lanes(float (&x)[kPerLane]) {
 #pragma unroll
-  for (int apart = 1; apart < kWarp; apart *= 2) {
+  for (int stride = 1; stride < kPerLane; stride *= 2) butterfly(x, stride);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const float other = __shfl_xor_sync(kAllLanes, x[i], apart);
-      x[i] = (lane & apart) != 0 ? other - x[i] : x[i] + other;
-    }
-  }
+  for (int apart = 1; apart < kLanes; apart *= 2) butterfly_of_lanes(x, apart);
 }
 // In shared memory, aligned to as many elements as a lane holds.
 template <typename Vector, int kPerLane>
@@ -128,7 +155,7 @@ __device__ inline void hadamard_in_registers(float* memory) {
   __syncwarp();
   auto* vector = reinterpret_cast<Vector*>(memory) + threadIdx.x % kWarp;
   *reinterpret_cast<Vector*>(x) = *vector;
-  hadamard_of_lanes(x);
+  hadamard_of_lanes<kWarp>(x);
   *vector = *reinterpret_cast<Vector*>(x);
   __syncwarp();
 }

@@ -402,7 +402,15 @@ struct PromptArgs {
   bool operator==(const PromptArgs&) const = default;
 };
 
-int prompt_shared_bytes(int head_dim);  // of a thread block; 0 where there is no such kernel
+// The same on compute capability 9.0: 128 queries.
+struct PromptSm90Args {
+  AttentionArgs attention;  // rows_per_tile * (n_heads / n_kv_heads) <= 128
+  bool operator==(const PromptSm90Args&) const = default;
+};
+
+// Of a thread block; 0 where there is no such kernel.
+int prompt_shared_bytes(int head_dim);
+int prompt_sm90_shared_bytes(int head_dim);
 
 // Rows of different caches: rotates their queries (attention.q, not written) and keys, stores keys and values, attends.
 // A layer of a cache is in one such launch of a step at most: what lies before the new position is read early.
@@ -431,6 +439,7 @@ cudaError_t launch(const RopeArgs& args, cudaStream_t stream);
 cudaError_t launch(const RopeStoreKvArgs& args, cudaStream_t stream);
 cudaError_t launch(const AttentionArgs& args, cudaStream_t stream);
 cudaError_t launch(const PromptArgs& args, cudaStream_t stream);
+cudaError_t launch(const PromptSm90Args& args, cudaStream_t stream);
 cudaError_t launch(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace nibble::kernels::cuda

@@ -53,6 +53,13 @@ __device__ inline u32 multiply_halves(u32 a, u32 b) {
   return product;
 }
 
+// Two f16 minus two f16.
+__device__ inline u32 subtract_halves(u32 a, u32 b) {
+  u32 difference;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+  return difference;
+}
+
 // The compiler would rather compute a cheap value again in every iteration than keep it.
 __device__ inline void keep(u32& value) {
   asm volatile("" : "+r"(value));
@@ -148,8 +155,11 @@ __device__ inline void store_shared8(u32 address, float v, float w) {
 __device__ inline void copy_4(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
+__device__ inline void copy_16(u32 shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
 __device__ inline void copy_16(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  copy_16(shared_address(shared), global);
 }
 // 16 bytes, if the condition holds.
 __device__ inline void copy_16_if(bool condition, u32 shared, u64 global) {

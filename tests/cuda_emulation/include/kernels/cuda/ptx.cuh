@@ -43,6 +43,13 @@ inline u32 multiply_halves(u32 a, u32 b) {
   return high << 16 | low;
 }
 
+// Of f16 whose difference is exact in f32, as it is where both are integers.
+inline u32 subtract_halves(u32 a, u32 b) {
+  const u32 low = format::f32_to_f16(format::f16_to_f32(a & 0xFFFFu) - format::f16_to_f32(b & 0xFFFFu));
+  const u32 high = format::f32_to_f16(format::f16_to_f32(a >> 16) - format::f16_to_f32(b >> 16));
+  return high << 16 | low;
+}
+
 inline void keep(u32&) {}
 inline void keep(int&) {}
 
@@ -100,6 +107,9 @@ inline void copy_4(void* shared, const void* global) {
 }
 inline void copy_16(void* shared, const void* global) {
   emulation::start_copy(shared, global, 16);
+}
+inline void copy_16(u32 shared, const void* global) {
+  copy_16(emulation::shared_pointer(shared, 16), global);
 }
 inline void copy_16_if(bool condition, u32 shared, u64 global) {
   if (condition) copy_16(emulation::shared_pointer(shared, 16), reinterpret_cast<const void*>(global));

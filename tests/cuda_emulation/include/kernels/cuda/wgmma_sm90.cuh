@@ -57,6 +57,9 @@ struct Wgmma {
   static void multiply(float (&d)[kColumns / 2], u64 a, u64 b, bool accumulate) {
     emulation::start_product({d, kColumns, static_cast<u32>(a) << 4, static_cast<u32>(b) << 4, accumulate});
   }
+  static void multiply(float (&d)[kColumns / 2], const u32 (&a)[4], u64 b, bool accumulate) {
+    emulation::start_product({d, kColumns, 0, static_cast<u32>(b) << 4, accumulate, false, a});
+  }
 };
 
 template <int kColumns>
