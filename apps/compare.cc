@@ -73,7 +73,17 @@ Command add_compare(CLI::App& app) {
   add_number(*command, "--max-kl", flags->quality.max_kl, "Gate: mean KL of every class at most this, in nats", 0.0);
   add_number(*command, "--min-top1", flags->quality.min_top1, "Gate: share of the same first choice at least this", 0.0,
              1.0);
-  return [flags] { return compare(*flags); };
+  return [flags, command]() -> Result<int> {
+    for (int i = 0; i < 2; ++i) {
+      NIBBLE_ASSIGN(const auto subject, measure::with_settings({}, flags->settings[i]));
+      if (subject.model.empty()) continue;
+      const char side = i == 0 ? 'a' : 'b';
+      return wrong_usage(*command, {.message = fmt::format("--{}: a model cannot be set", side),
+                                    .found = "model=" + subject.model,
+                                    .expected = "its path as an argument"});
+    }
+    return compare(*flags);
+  };
 }
 
 }  // namespace nibble::apps

@@ -10,8 +10,6 @@ namespace nibble::apps {
 // program.
 void catch_interrupts(std::initializer_list<int> signals, int sa_flags);
 
-constexpr int kInterrupted = 130;  // a shell's status for a program that Ctrl-C ended
-
 bool interrupted();
 int status_of_signal();  // a shell's status for a program that the last of these signals ended: 130, 143, 129
 void clear_interrupt();

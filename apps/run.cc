@@ -95,11 +95,11 @@ Result<int> run(const RunFlags& flags) {
   if (interrupted() && completion.tokens.empty()) {
     say("stopped at position {} of a prompt of {} tokens; there is no answer to record\n", session->tokens().size(),
         request.prompt.size());
-    return kInterrupted;
+    return status_of_signal();
   }
   if (!flags.json) write_out("\n");
   print_summary(completion, request, *loaded);
-  const int status = interrupted() ? kInterrupted : 0;
+  const int status = interrupted() ? status_of_signal() : 0;
   if (flags.receipt.empty() && !flags.json) return status;
 
   engine::Receipt receipt;

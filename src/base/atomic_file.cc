@@ -20,6 +20,7 @@ namespace nibble {
 namespace {
 
 constexpr int kMostNames = 1000;                         // that are tried for a temporary file
+constexpr int kPermissions = 0777;                       // of an older file, that the new one takes over
 constexpr std::size_t kLongestStem = 200;                // bytes of a file's name that its temporary name repeats
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // some systems refuse more in one call
 
@@ -66,7 +67,9 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
                  .expected = "a new name, or a file to replace"};
   }
   // A file without a name would meet a name that cannot be at the very end.
-  if (::lstat(file.path_.c_str(), &status) != 0 && errno != ENOENT) return file.system_error("create", errno);
+  const bool replaces = ::lstat(file.path_.c_str(), &status) == 0;
+  if (!replaces && errno != ENOENT) return file.system_error("create", errno);
+  if (replaces) file.mode_ = status.st_mode & kPermissions;
   file.fd_ = open_unnamed(folder_of(file.path_));
   if (file.fd_ >= 0) return file;
   const bool is_named = file.name_temporary([&](const char* name) {
@@ -115,6 +118,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(temporary_, other.temporary_);
   std::swap(size_, other.size_);
+  std::swap(mode_, other.mode_);
   return *this;
 }
 
@@ -164,7 +168,8 @@ Status AtomicFile::commit() {
   const auto link = [this](const char* name) {
     return ::linkat(AT_FDCWD, name_of(fd_).c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
   };
-  const bool is_whole = ::fsync(fd_) == 0 && (!temporary_.empty() || name_temporary(link));
+  const bool has_mode = mode_ < 0 || ::fchmod(fd_, static_cast<mode_t>(mode_)) == 0;
+  const bool is_whole = has_mode && ::fsync(fd_) == 0 && (!temporary_.empty() || name_temporary(link));
   if (!is_whole || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     Error error = system_error("finish", errno);
     discard();

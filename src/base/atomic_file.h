@@ -1,7 +1,7 @@
 // A file that appears under its name only when it is whole: written without a name in its folder, flushed to disk,
 // named and renamed. Without commit(), after any failure, and where the process is killed, nothing is left and an older
-// file of the name stays. Where a file system has no files without names it is written as NAME.partial-PID-N, which a
-// killed process leaves behind.
+// file of the name stays; one that is replaced leaves its permissions to the new one. Where a file system has no files
+// without names it is written as NAME.partial-PID-N, which a killed process leaves behind.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,7 @@ class AtomicFile {
   std::string path_;
   std::string temporary_;  // empty: no name yet
   std::uint64_t size_ = 0;
+  int mode_ = -1;  // permissions of the file that is replaced; -1: of a new one
 };
 
 }  // namespace nibble

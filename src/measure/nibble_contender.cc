@@ -47,6 +47,7 @@ class ModelContender final : public Contender {
       for (const std::int32_t token : task_.tokens) NIBBLE_TRY(session_->decode(token));
     }
     const double seconds = since(begin);
+    NIBBLE_TRY(open_.loaded->file().check_unchanged());
     return Sample{seconds, digest_of(*session_)};
   }
   Json facts() const override { return subject_facts(open_); }

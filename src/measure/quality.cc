@@ -227,6 +227,7 @@ Result<Json> measure_perplexity(OpenSubject& subject, std::span<const Text> text
     json["classes"][text.name].update(likelihood.to_json());
   }
   json["all"] = all.to_json();
+  NIBBLE_TRY(subject.loaded->file().check_unchanged());
   return json;
 }
 
@@ -256,6 +257,8 @@ Result<Json> compare_quality(OpenSubject& a, OpenSubject& b, std::span<const Tex
   }
   json["bands"] = bands_of(all);
   json["all"] = summary_of(all);
+  NIBBLE_TRY(a.loaded->file().check_unchanged());
+  NIBBLE_TRY(b.loaded->file().check_unchanged());
   return json;
 }
 

@@ -265,10 +265,12 @@ TEST(Commands, ControlCEndsMeasurementsAtOnce) {
            "ppl " + model + " -f long.txt --window 60000 -o out.json",
            "compare " + model + " " + model + " --a contract=float -f long.txt --window 60000 -o out.json",
            "bench decode " + model + " -n 10000 --repetitions 10000 -o out.json", "bench op --threads 1 -o out.json"}) {
-    const Outcome outcome = run_shell("cd " + folder + " && {\n" + started_by_a_person() + " " + command +
-                                      " & pid=$!\n"
-                                      "until grep -q nibble /proc/$pid/comm; do sleep 0.05; done; sleep 0.3\n"
-                                      "kill -INT $pid; wait $pid; }");
+    const Outcome outcome =
+        run_shell("cd " + folder + " && {\n" + started_by_a_person() + " " + command +
+                  " & pid=$!\n"
+                  "for i in $(seq 200); do grep -q nibble /proc/$pid/comm && break; sleep 0.05; done\n"
+                  "sleep 0.3\n"
+                  "kill -INT $pid; wait $pid; }");
     EXPECT_EQ(outcome.status, 130) << command << outcome.err;
     EXPECT_EQ(run_shell("cd " + folder + " && ls | grep out.json").out, "") << command;
   }
@@ -301,9 +303,9 @@ TEST(Commands, AnInterruptedAnswerIsSummedUpAndRecorded) {
                      "until [ -s text ]; do sleep 0.1; done\n" +
                      kill + "; wait $pid; }");
   };
-  for (const std::string signal : {"INT", "TERM"}) {
+  for (const auto& [signal, status] : {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
     const Outcome outcome = interrupt(started_by_a_person(), "kill -" + signal + " $pid");
-    EXPECT_EQ(outcome.status, 130) << signal << outcome.err;
+    EXPECT_EQ(outcome.status, status) << signal << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("receipt   receipt.json"));
     const Outcome replay =
         run_shell("cd " + folder + " && " + nibble_program() + " replay receipt.json --model " + quoted(model));

@@ -139,6 +139,7 @@ TEST(Usage, SettingsAndCombinationsAreCheckedBeforeAModelIsOpened) {
   };
   refused({"compare", kNoModel, kNoModel, "-f", "x", "--a", "contract=nc9"}, "--a: contract cannot be 'nc9'");
   refused({"compare", kNoModel, kNoModel, "-f", "x", "--b", "threads=x"}, "--b: 'x' is not a value of 'threads'");
+  refused({"compare", kNoModel, kNoModel, "-f", "x", "--b", "model=x.gguf"}, "--b: a model cannot be set");
   refused({"bench", "decode", kNoModel, "--vs", "speed=2"}, "--vs: 'speed=2' is not a setting");
   refused({"bench", "prefill", kNoModel, "--vs", "backend=tpu"}, "--vs: backend cannot be 'tpu'");
   refused({"ppl", kNoModel, "-f", "x", "--stride", "600"}, "--stride cannot be more than --window");

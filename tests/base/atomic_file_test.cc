@@ -44,6 +44,17 @@ TEST(AtomicFile, AppearsWhenItIsCommitted) {
   EXPECT_EQ(content(dir.file("f")), "one two");
 }
 
+TEST(AtomicFile, TakesOverThePermissionsOfWhatItReplaces) {
+  const TempDir dir;
+  dir.write("f", bytes("old"));
+  const auto own = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  std::filesystem::permissions(dir.file("f"), own);
+  Result<AtomicFile> file = AtomicFile::create(dir.file("f"));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(std::filesystem::status(dir.file("f")).permissions(), own);
+}
+
 TEST(AtomicFile, WithoutCommitNothingRemainsAndAnOldFileStays) {
   const TempDir dir;
   dir.write("f", bytes("old"));

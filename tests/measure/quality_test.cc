@@ -1,6 +1,8 @@
 #include "measure/quality.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 
@@ -58,6 +60,22 @@ TEST_F(Quality, OneContractOnTwoBackendsIsNoDistance) {
   EXPECT_EQ((*receipt)["all"]["max_kl"], 0.0);
   EXPECT_EQ((*receipt)["all"]["max_drift"], 0.0);
   EXPECT_EQ((*receipt)["all"]["top1_agreement"], 1.0);
+}
+
+TEST_F(Quality, AModelThatIsWrittenToMeanwhileIsRefused) {
+  OpenSubject a = open(""), b = open("");
+  const std::string path = a.loaded->file().path();
+  const auto receipt = compare_quality(a, b, texts_, {.window = 16}, [&](std::size_t, std::size_t) {
+    const timespec times[] = {{0, UTIME_OMIT}, {1, 0}};  // as a write would
+    EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  });
+  ASSERT_FALSE(receipt.ok());
+  EXPECT_NE(receipt.error().message.find("was written to while it was in use"), std::string::npos);
+  OpenSubject c = open("");
+  EXPECT_FALSE(measure_perplexity(c, texts_, {.window = 16}, [&](std::size_t, std::size_t) {
+                 const timespec times[] = {{0, UTIME_OMIT}, {2, 0}};
+                 EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+               }).ok());
 }
 
 // "BOS a a a | BOS a a a": the second window's token of the beginning stands in place of an a.
