@@ -20,13 +20,16 @@ namespace nibble::apps {
 namespace {
 
 constexpr std::pair<std::string_view, HeadFormat> kHeads[] = {
-    {"f16", HeadFormat::kF16}, {"keep", HeadFormat::kKeep}, {"q8_0", HeadFormat::kQ8_0}, {"nvfp4", HeadFormat::kNvfp4}};
+    {"f16", HeadFormat::kF16}, {"keep", HeadFormat::kKeep},   {"q8_0", HeadFormat::kQ8_0},
+    {"fp8", HeadFormat::kFp8}, {"nvfp4", HeadFormat::kNvfp4},
+};
 
 struct QuantizeFlags {
   std::string source;
   std::string destination;
   std::string recipe = "mse";
   std::string head = "f16";
+  std::string attention = "nvfp4";
   int n_threads = 0;
 };
 
@@ -57,6 +60,7 @@ Result<int> quantize(const QuantizeFlags& flags) {
   for (const auto& [name, format] : kHeads) {
     if (name == flags.head) options.head = format;
   }
+  if (flags.attention == "fp8") options.attention = AttentionFormat::kFp8;
   options.progress = [&](const QuantizeProgress& progress) {
     if (phase != progress.phase) {
       phase = progress.phase;
@@ -89,10 +93,12 @@ Command add_quantize(CLI::App& app) {
              "scales; max: the rules of ModelOpt's export, bit for bit");
   std::vector<std::string> heads;
   for (const auto& [name, format] : kHeads) heads.emplace_back(name);
-  add_choice(
-      *command, "--head", flags->head, std::move(heads),
-      "The output head: f16 (bf16 if the source is), q8_0 or nvfp4, beside an embedding of 16 bits; keep: head and "
-      "embedding as the source has them, byte for byte");
+  add_choice(*command, "--head", flags->head, std::move(heads),
+             "The output head: f16 (bf16 if the source is), q8_0, fp8 (a scale a row) or nvfp4, beside an embedding of "
+             "16 bits; "
+             "keep: head and embedding as the source has them, byte for byte");
+  add_choice(*command, "--attention", flags->attention, {"nvfp4", "fp8"},
+             "The matrices of attention. fp8: 8 bits and a scale a row, as in published mixed checkpoints");
   add_threads(*command, flags->n_threads);
   return [flags] { return quantize(*flags); };
 }

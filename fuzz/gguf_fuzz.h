@@ -35,7 +35,7 @@ inline void visit_tensor(const GgufFile& file, const TensorView& tensor) {
   dequantize_row(tensor, tensor.rows() - 1, row);
 }
 
-inline void visit_nvfp4(const Nvfp4View& weight) {
+inline void visit_weight(const auto& weight) {
   std::vector<float> row(weight.cols);
   dequantize_row(weight, 0, row);
   dequantize_row(weight, weight.rows - 1, row);
@@ -54,7 +54,8 @@ inline bool visit_gguf(std::span<const std::byte> input) {
   const Result<Checkpoint> checkpoint = Checkpoint::from_gguf(std::move(*file));
   NIBBLE_CHECK(checkpoint.ok() || !verified, "verified and yet refused");
   if (checkpoint.ok()) {
-    for (const Nvfp4View& weight : checkpoint->nvfp4_weights()) visit_nvfp4(weight);
+    for (const Nvfp4View& weight : checkpoint->nvfp4_weights()) visit_weight(weight);
+    for (const Fp8View& weight : checkpoint->fp8_weights()) visit_weight(weight);
   }
   return true;
 }

@@ -22,7 +22,7 @@ bool is_dropped(std::string_view key) {
 }
 
 bool stays(const TensorView& tensor) {
-  return tensor.dtype != DType::kNVFP4_E2M1 && !can_dequantize(tensor.dtype);
+  return tensor.dtype != DType::kNVFP4_E2M1 && !is_fp8_weight(tensor) && !can_dequantize(tensor.dtype);
 }
 
 Status append_tensor(const Checkpoint& checkpoint, const TensorView& tensor, GgufWriter& writer) {
@@ -45,12 +45,12 @@ Status run(const std::string& in, const std::string& out) {
   }
   writer.add_u32("general.file_type", 0);
   for (const TensorView& tensor : file.tensors()) {
-    if (is_nvfp4_companion(tensor.name)) continue;
+    if (is_companion(tensor.name)) continue;
     writer.declare_tensor(tensor.name, stays(tensor) ? tensor.dtype : DType::kF32, tensor.shape);
   }
   NIBBLE_TRY(writer.begin(out));
   for (const TensorView& tensor : file.tensors()) {
-    if (!is_nvfp4_companion(tensor.name)) NIBBLE_TRY(append_tensor(checkpoint, tensor, writer));
+    if (!is_companion(tensor.name)) NIBBLE_TRY(append_tensor(checkpoint, tensor, writer));
   }
   return writer.finish();
 }

@@ -34,7 +34,7 @@ Status check_nc1(const GgufFile& file) {
                .file = file.path_of(*view),
                .tensor = printable(view->name),
                .found = std::string(dtype_name(view->dtype)),
-               .expected = "NVFP4, F32, F16, BF16 or Q8_0",
+               .expected = "NVFP4, FP8, F32, F16, BF16 or Q8_0",
                .hint = "use {contract=nk1}"};
 }
 
@@ -90,7 +90,7 @@ bool chooses_for_the_model(const LoadOptions& options) {
 kernels::BackendNeeds needs_of(const GgufFile& file, const model::Config& config, Contract contract) {
   kernels::BackendNeeds needs{.activations = activations_of(contract), .abilities = model::needed_abilities(config)};
   for (const TensorView& tensor : file.tensors()) {
-    if (is_nvfp4_companion(tensor.name)) continue;
+    if (is_companion(tensor.name)) continue;
     needs.weights.push_back({tensor.dtype, tensor.rows(), tensor.cols(), tensor.bytes.size()});
   }
   return needs;

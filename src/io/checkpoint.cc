@@ -10,22 +10,39 @@
 namespace nibble {
 namespace {
 
-std::vector<Nvfp4View> check_load_time(const GgufFile& file, ThreadPool* pool, std::vector<Error>& faults) {
+struct QuantizedViews {
+  std::vector<Nvfp4View> nvfp4;
+  std::vector<Fp8View> fp8;
+};
+
+// Sorted by name.
+template <class View>
+const View* find_view(const std::vector<View>& views, std::string_view name) {
+  const auto found = std::ranges::lower_bound(views, name, {}, &View::name);
+  return found != views.end() && found->name == name ? &*found : nullptr;
+}
+
+QuantizedViews check_load_time(const GgufFile& file, ThreadPool* pool, std::vector<Error>& faults) {
   const Nvfp4Rules rules = check_nvfp4_metadata(file, faults);
-  std::vector<Nvfp4View> views;
+  check_fp8_orphans(file, faults);
+  QuantizedViews views;
   for (const TensorView& tensor : file.tensors()) {
     if (faults.size() >= kMaxFaults) break;
-    if (tensor.dtype != DType::kNVFP4_E2M1) continue;
-    if (std::optional<Nvfp4View> view = check_nvfp4_weight(file, tensor, rules, pool, faults)) views.push_back(*view);
+    if (tensor.dtype == DType::kNVFP4_E2M1) {
+      if (const auto view = check_nvfp4_weight(file, tensor, rules, pool, faults)) views.nvfp4.push_back(*view);
+    } else if (is_fp8_weight(tensor)) {
+      if (const auto view = check_fp8_weight(file, tensor, pool, faults)) views.fp8.push_back(*view);
+    }
   }
-  std::sort(views.begin(), views.end(), [](const Nvfp4View& a, const Nvfp4View& b) { return a.name < b.name; });
+  std::ranges::sort(views.nvfp4, {}, &Nvfp4View::name);
+  std::ranges::sort(views.fp8, {}, &Fp8View::name);
   return views;
 }
 
-// The companions of NVFP4 weights are left out: the load-time checks have looked at them.
+// FP8 weights and companions are left out: the load-time checks have looked at them.
 void check_finite(const GgufFile& file, const TensorView& tensor, ThreadPool* pool, const ScanProgress& progress,
                   std::vector<Error>& faults) {
-  if (is_nvfp4_companion(tensor.name)) return;
+  if (is_companion(tensor.name) || is_fp8_weight(tensor)) return;
   const NonFinite found = find_non_finite(tensor, pool, progress);
   if (found.count == 0) return;
   const std::uint64_t index = found.first * found.unit;
@@ -49,18 +66,24 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, ThreadPool* pool) {
 Result<Checkpoint> Checkpoint::from_gguf(GgufFile file, ThreadPool* pool) {
   Checkpoint checkpoint(std::move(file));
   std::vector<Error> faults;
-  checkpoint.nvfp4_ = check_load_time(checkpoint.file_, pool, faults);
+  QuantizedViews views = check_load_time(checkpoint.file_, pool, faults);
   if (!faults.empty()) return std::move(faults.front());
+  checkpoint.nvfp4_ = std::move(views.nvfp4);
+  checkpoint.fp8_ = std::move(views.fp8);
   NIBBLE_ASSIGN(checkpoint.contract_, contract_of(checkpoint.file_));
   return checkpoint;
 }
 
 Result<WeightView> Checkpoint::weight(std::string_view name) const {
   NIBBLE_ASSIGN(const TensorView tensor, file_.require_tensor(name));
+  if (is_fp8_weight(tensor)) {
+    const Fp8View* view = find_view(fp8_, name);
+    NIBBLE_CHECK(view != nullptr, "an FP8 weight without a view in an open checkpoint");
+    return WeightView(*view);
+  }
   if (tensor.dtype != DType::kNVFP4_E2M1) return WeightView(tensor);
-  const auto view = std::lower_bound(nvfp4_.begin(), nvfp4_.end(), name,
-                                     [](const Nvfp4View& candidate, std::string_view n) { return candidate.name < n; });
-  NIBBLE_CHECK(view != nvfp4_.end() && view->name == name, "an NVFP4 weight without a view in an open checkpoint");
+  const Nvfp4View* view = find_view(nvfp4_, name);
+  NIBBLE_CHECK(view != nullptr, "an NVFP4 weight without a view in an open checkpoint");
   return WeightView(*view);
 }
 

@@ -12,28 +12,33 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "io/fp8_weights.h"
 #include "io/gguf.h"
 #include "io/lane.h"
 #include "io/nvfp4_container.h"
+#include "tensor/fp8_view.h"
 #include "tensor/nvfp4_view.h"
 #include "tensor/tensor_view.h"
 
 namespace nibble {
 
-using WeightView = std::variant<TensorView, Nvfp4View>;
+using WeightView = std::variant<TensorView, Nvfp4View, Fp8View>;
 
 class Checkpoint {
  public:
-  // Fails with the first fault: metadata against tensors, and every check of every NVFP4 weight. `pool` may be null.
+  // Fails with the first fault: metadata against tensors, and every check of every NVFP4 and FP8 weight. `pool` may be
+  // null.
   static Result<Checkpoint> open(const std::string& path, ThreadPool* pool = nullptr);
   static Result<Checkpoint> from_gguf(GgufFile file, ThreadPool* pool = nullptr);
 
   const GgufFile& file() const { return file_; }
   Contract contract() const { return contract_; }
   const std::vector<Nvfp4View>& nvfp4_weights() const { return nvfp4_; }  // sorted by name
+  const std::vector<Fp8View>& fp8_weights() const { return fp8_; }        // likewise
 
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
-  // An Nvfp4View for an NVFP4 weight, a TensorView for any other tensor; views live as long as the Checkpoint.
+  // An Nvfp4View or Fp8View for a weight of these types, a TensorView for any other tensor; views live as long as the
+  // Checkpoint.
   Result<WeightView> weight(std::string_view name) const;
 
  private:
@@ -42,6 +47,7 @@ class Checkpoint {
   GgufFile file_;
   Contract contract_ = Contract::kNc1;
   std::vector<Nvfp4View> nvfp4_;
+  std::vector<Fp8View> fp8_;
 };
 
 struct CheckReport {

@@ -262,4 +262,9 @@ void dequantize_row(const Nvfp4View& weight, std::uint64_t row, std::span<float>
   }
 }
 
+void dequantize_row(const Fp8View& weight, std::uint64_t row, std::span<float> out) {
+  NIBBLE_CHECK(out.size() == weight.cols && row < weight.rows, "a row of another width, or none");
+  fp8_row_to_f32(weight, row, out.data());
+}
+
 }  // namespace nibble

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tensor/dtype.h"
+#include "tensor/fp8_view.h"
 #include "tensor/nvfp4_view.h"
 #include "tensor/tensor_view.h"
 
@@ -22,5 +23,6 @@ void dequantize(DType dtype, std::span<const std::byte> blocks, std::span<float>
 // One row, out [cols]. Rows are independent, so any thread may take any.
 void dequantize_row(const TensorView& tensor, std::uint64_t row, std::span<float> out);
 void dequantize_row(const Nvfp4View& weight, std::uint64_t row, std::span<float> out);
+void dequantize_row(const Fp8View& weight, std::uint64_t row, std::span<float> out);
 
 }  // namespace nibble

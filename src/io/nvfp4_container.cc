@@ -106,14 +106,12 @@ void check_recipe(const GgufFile& file, std::vector<Error>& faults) {
   if (recipe && recipe->empty()) faults.push_back(key_fault(file, kRecipeKey, "the name of the recipe is empty"));
 }
 
-// A companion must have its weight, and the private 8-bit type is used by companions only.
+// A companion must have its weight.
 void check_orphans(const GgufFile& file, std::vector<Error>& faults) {
   for (const TensorView& tensor : file.tensors()) {
     if (faults.size() >= kMaxFaults) return;
-    bool companion = false;
     for (const std::string_view suffix : {kScaleSuffix, kTensorScaleSuffix, kInputScaleSuffix}) {
       if (!tensor.name.ends_with(suffix)) continue;
-      companion = true;
       const std::string_view base = tensor.name.substr(0, tensor.name.size() - suffix.size());
       const TensorView* weight = file.find_tensor(base);
       if (weight != nullptr && is_nvfp4(*weight)) continue;
@@ -121,11 +119,6 @@ void check_orphans(const GgufFile& file, std::vector<Error>& faults) {
                              fmt::format("{} is a companion without an NVFP4 weight", printable(tensor.name)),
                              weight != nullptr ? describe(*weight) : "no such tensor",
                              fmt::format("{} of type NVFP4_E2M1", printable(base))));
-    }
-    if (!companion && tensor.dtype == DType::kF8_E4M3FN) {
-      faults.push_back(fault(file, tensor.name,
-                             fmt::format("{} has 8-bit floats but scales nothing", printable(tensor.name)),
-                             describe(tensor), "a name that ends in " + std::string(kScaleSuffix)));
     }
   }
 }

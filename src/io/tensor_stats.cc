@@ -19,6 +19,7 @@ struct DecodeRow {
   std::span<float> out;
 
   void operator()(const Nvfp4View& weight) const { dequantize_row(weight, row, out); }
+  void operator()(const Fp8View& weight) const { dequantize_row(weight, row, out); }
   void operator()(const TensorView& tensor) const {
     if (!is_scales(tensor)) return dequantize_row(tensor, row, out);
     std::transform(tensor.row_span(row).begin(), tensor.row_span(row).end(), out.begin(),
@@ -35,7 +36,7 @@ class RowReader {
       return Error{.message = "nibble cannot decode this type",
                    .tensor = std::string(tensor->name),
                    .found = std::string(dtype_name(tensor->dtype)),
-                   .expected = "a float type, Q4_0..Q8_0, Q2_K..Q6_K, NVFP4 or its scales"};
+                   .expected = "a float type, Q4_0..Q8_0, Q2_K..Q6_K, FP8, NVFP4 or its scales"};
     }
     return RowReader(weights);
   }
@@ -48,6 +49,9 @@ class RowReader {
     if (const auto* nvfp4 = std::get_if<Nvfp4View>(&weights)) {
       rows_ = nvfp4->rows;
       cols_ = nvfp4->cols;
+    } else if (const auto* fp8 = std::get_if<Fp8View>(&weights)) {
+      rows_ = fp8->rows;
+      cols_ = fp8->cols;
     } else {
       rows_ = std::get<TensorView>(weights).rows();
       cols_ = std::get<TensorView>(weights).cols();

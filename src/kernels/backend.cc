@@ -6,6 +6,13 @@
 
 namespace nibble::kernels {
 
+SourceShape shape_of(const WeightSource& source) {
+  if (const auto* tensor = std::get_if<TensorView>(&source)) return {tensor->name, tensor->rows(), tensor->cols()};
+  if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) return {nvfp4->name, nvfp4->rows, nvfp4->cols};
+  const auto& fp8 = std::get<Fp8View>(source);
+  return {fp8.name, fp8.rows, fp8.cols};
+}
+
 std::string_view ability_name(Ability ability) {
   switch (ability) {
     case Ability::kScale:

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "kernels/memory_need.h"
+#include "tensor/fp8_view.h"
 #include "tensor/nvfp4_view.h"
 #include "tensor/tensor_view.h"
 
@@ -121,7 +122,13 @@ constexpr bool is_native(ActivationFormat format) {
 std::string_view activation_format_name(ActivationFormat format);  // "a11", "a16q8", "w4a4", "f16 with free sums"
 
 // Weights as the file has them. A TensorView is F32, F16, BF16 or a block-quantized type of tensor/quant_block.h.
-using WeightSource = std::variant<TensorView, Nvfp4View>;
+using WeightSource = std::variant<TensorView, Nvfp4View, Fp8View>;
+
+struct SourceShape {
+  std::string_view name;
+  std::uint64_t rows, cols;
+};
+SourceShape shape_of(const WeightSource& source);
 
 // Weights that a file has, before any of them is read.
 struct WeightShape {
@@ -151,7 +158,7 @@ class Backend {
   virtual std::unique_ptr<Buffer> make_buffer(std::size_t n_floats) = 0;           // zeros
   virtual std::unique_ptr<Buffer> make_vector(std::span<const float> values) = 0;  // norms, biases
   virtual Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) = 0;
-  virtual Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) = 0;
+  virtual Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource& table) = 0;
   virtual std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) = 0;
   virtual std::uint64_t kv_cache_bytes(const KvShape& shape) const;  // what make_kv_cache would take

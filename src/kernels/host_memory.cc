@@ -1,6 +1,7 @@
 #include "kernels/host_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -20,19 +21,35 @@ std::unique_ptr<Buffer> make_host_vector(std::span<const float> values) {
   return buffer;
 }
 
-Result<std::unique_ptr<Embedding>> make_host_embedding(const TensorView& table) {
-  const bool is_float = table.dtype == DType::kF32 || table.dtype == DType::kF16 || table.dtype == DType::kBF16;
-  if (!is_float && find_quant_format(table.dtype) == nullptr) {
-    return Error{.message = "an embedding table of a type that nibble does not look up",
-                 .tensor = std::string(table.name),
-                 .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K",
-                 .hint = "convert the file with 'nibble quantize'"};
-  }
+namespace {
+
+// The type of a table whose rows nc1 does not look up.
+std::optional<DType> dtype_without_look_up(const WeightSource& table) {
+  if (std::holds_alternative<Nvfp4View>(table)) return DType::kNVFP4_E2M1;
+  const auto* tensor = std::get_if<TensorView>(&table);
+  if (tensor == nullptr) return std::nullopt;
+  const DType dtype = tensor->dtype;
+  const bool is_float = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  return is_float || find_quant_format(dtype) != nullptr ? std::nullopt : std::optional(dtype);
+}
+
+Error no_look_up(std::string_view name, DType dtype) {
+  return Error{.message = "an embedding table of a type that nibble does not look up",
+               .tensor = std::string(name),
+               .found = std::string(dtype_name(dtype)),
+               .expected = "F32, F16, BF16, FP8 with its scales, or one of Q4_0 to Q6_K",
+               .hint = "convert the file with 'nibble quantize'"};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Embedding>> make_host_embedding(const WeightSource& table) {
+  const auto [name, rows, cols] = shape_of(table);
+  if (const std::optional<DType> dtype = dtype_without_look_up(table)) return no_look_up(name, *dtype);
   auto embedding = std::make_unique<HostEmbedding>();
-  embedding->vocab_size = static_cast<int>(table.rows());
-  embedding->d_model = static_cast<int>(table.cols());
-  embedding->table = table;
+  embedding->vocab_size = static_cast<int>(rows);
+  embedding->d_model = static_cast<int>(cols);
+  embedding->rows = table;
   return std::unique_ptr<Embedding>(std::move(embedding));
 }
 

@@ -17,7 +17,7 @@ struct HostBuffer final : Buffer {
 };
 
 struct HostEmbedding final : Embedding {
-  TensorView table;  // [vocab_size, d_model]: floats of 16 or 32 bits, or blocks of a quantized type
+  WeightSource rows;  // [vocab_size, d_model]: floats of 16 or 32 bits, FP8, or blocks of a quantized type
 };
 
 struct HostRopeTable final : RopeTable {
@@ -27,7 +27,7 @@ struct HostRopeTable final : RopeTable {
 
 std::unique_ptr<Buffer> make_host_vector(std::span<const float> values);
 // Refuses a table of a type whose rows nc1 does not look up.
-Result<std::unique_ptr<Embedding>> make_host_embedding(const TensorView& table);
+Result<std::unique_ptr<Embedding>> make_host_embedding(const WeightSource& table);
 std::unique_ptr<RopeTable> make_host_rope_table(std::span<const float> cos_sin, int rotary_dim, bool interleaved);
 
 }  // namespace nibble::kernels

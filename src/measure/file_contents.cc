@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <charconv>
 
+#include "io/fp8_weights.h"
 #include "io/nvfp4_container.h"
 
 namespace nibble::measure {
 namespace {
 
-// The weight that an NVFP4 companion belongs to; other names as they are.
+// The weight that a companion belongs to; other names as they are.
 std::string_view owner_of(std::string_view name) {
-  for (const std::string_view suffix : {kTensorScaleSuffix, kScaleSuffix, kInputScaleSuffix}) {
+  for (const std::string_view suffix : {kTensorScaleSuffix, kScaleSuffix, kInputScaleSuffix, kFp8ScaleSuffix}) {
     if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
   }
   return name;
@@ -40,11 +41,11 @@ TensorPlace place_of(std::string_view tensor_name) {
 std::vector<TensorGroup> tensor_groups(const GgufFile& file) {
   std::vector<TensorGroup> groups;
   for (const TensorView& tensor : file.tensors()) {
-    const bool is_companion = is_nvfp4_companion(tensor.name);
+    const TensorView* owner = file.find_tensor(owner_of(tensor.name));
     TensorGroup& group =
-        group_for(groups, place_of(owner_of(tensor.name)).kind, is_companion ? DType::kNVFP4_E2M1 : tensor.dtype);
+        group_for(groups, place_of(owner_of(tensor.name)).kind, owner != nullptr ? owner->dtype : tensor.dtype);
     group.bytes += tensor.bytes.size();
-    if (is_companion) continue;
+    if (is_companion(tensor.name)) continue;
     ++group.n_tensors;
     group.n_weights += tensor.shape.size();
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <string_view>
 
+#include "format/e4m3.h"
 #include "tensor/dtype.h"
 
 namespace nibble::measure {
@@ -64,16 +65,34 @@ void make_finite(std::span<std::uint8_t> rows, const RowFormat& format) {
   }
 }
 
+// About normal, and as a scale of their row leaves them: the largest of some thousands come to 448.
+void fill_e4m3(std::span<std::uint8_t> codes, std::mt19937_64& random) {
+  std::vector<std::uint8_t> table(1 << 16);
+  for (std::uint8_t& code : table) {
+    float sum = -6;
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(random() >> 40) * 0x1p-24F;
+    code = format::e4m3_encode(112 * sum);
+  }
+  for (std::size_t i = 0; i < codes.size(); i += 4) {
+    const std::uint64_t draw = random();
+    for (std::size_t j = i; j < std::min(i + 4, codes.size()); ++j) codes[j] = table[draw >> (16 * (j - i)) & 0xFFFF];
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> op_formats() {
   std::vector<std::string> names = {"nvfp4"};
-  for (const RowFormat& format : kRowFormats) names.emplace_back(format.name);
+  for (const RowFormat& format : kRowFormats) {
+    names.emplace_back(format.name);
+    if (format.dtype == DType::kBF16) names.emplace_back("fp8");
+  }
   return names;
 }
 
 Status check_op_row(const std::string& format, int k) {
   const RowFormat* const rows = find_row_format(format);
+  if (format == "fp8") return ok_status();
   if (rows == nullptr && format != "nvfp4") {
     return Error{.message = "unknown weight format '" + format + "'",
                  .found = format,
@@ -99,6 +118,14 @@ Result<OpWeights> OpWeights::create(const std::string& format, int n, int k) {
     fill(w.memory_.span(), random);
     for (std::uint8_t& scale : w.memory_.span().subspan(elements / 2))
       scale = static_cast<std::uint8_t>(72 + scale % 24);
+    return w;
+  }
+  if (format == "fp8") {
+    const auto rows = static_cast<std::size_t>(n);
+    w.memory_ = AlignedBuffer<std::uint8_t>(rows * sizeof(float) + elements);
+    const std::vector<float> scales(rows, 0x1.4p-12F);
+    std::memcpy(w.memory_.data(), scales.data(), rows * sizeof(float));
+    fill_e4m3(w.memory_.span().subspan(rows * sizeof(float)), random);
     return w;
   }
   const RowFormat* const rows = find_row_format(format);
@@ -129,6 +156,15 @@ kernels::WeightSource OpWeights::source() const {
                      .scales = bytes.subspan(n * k / 2),
                      .tensor_scale = 0.01F,
                      .input_scale_inv = {}};
+  }
+  if (format_ == "fp8") {
+    return Fp8View{.name = "bench",
+                   .rows = n,
+                   .cols = k,
+                   .codes = bytes.subspan(n * sizeof(float)),
+                   .scales = {reinterpret_cast<const float*>(bytes.data()), n},
+                   .scale_rows = 1,
+                   .scale_cols = k};
   }
   return TensorView{
       .name = "bench", .dtype = find_row_format(format_)->dtype, .shape = {k, n}, .bytes = std::as_bytes(bytes)};

@@ -11,7 +11,7 @@
 
 namespace nibble::measure {
 
-std::vector<std::string> op_formats();  // nvfp4, f16, bf16, then the block formats of GGUF, q4_0 to q6_k
+std::vector<std::string> op_formats();  // nvfp4, f16, bf16, fp8, then the block formats of GGUF, q4_0 to q6_k
 
 // An error where the format is unknown or has no row of `k`.
 Status check_op_row(const std::string& format, int k);
@@ -31,7 +31,8 @@ class OpWeights {
   std::string format_;
   int n_ = 0;
   int k_ = 0;
-  AlignedBuffer<std::uint8_t> memory_;  // NVFP4: codes [n, k / 2], scales [n, k / 16]; otherwise rows as in a file
+  AlignedBuffer<std::uint8_t> memory_;  // NVFP4: codes [n, k / 2], scales [n, k / 16]; FP8: f32 scales [n], codes
+                                        // [n, k]; otherwise rows as in a file
 };
 
 std::vector<float> op_activations(int m, int k);  // [m, k], about normal, an outlier now and then

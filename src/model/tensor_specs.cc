@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "io/nvfp4_container.h"
+#include "io/fp8_weights.h"
 
 namespace nibble::model {
 namespace {
@@ -40,11 +40,6 @@ void add_layer(std::vector<TensorSpec>& specs, const Config& c, int index) {
   specs.push_back({p + "ffn_up.weight", {d_model, d_ff}});
   specs.push_back({p + "ffn_down.weight", {d_ff, d_model}});
   specs.push_back({p + "post_ffw_norm.weight", {d_model}, post_norms});
-}
-
-// Companions belong to a weight; the checkpoint refuses those without one.
-bool is_companion(std::string_view name) {
-  return name.ends_with(kScaleSuffix) || name.ends_with(kTensorScaleSuffix) || name.ends_with(kInputScaleSuffix);
 }
 
 }  // namespace
@@ -84,6 +79,7 @@ std::vector<Error> check_tensors(const GgufFile& file, const Config& config) {
     }
   }
   for (const TensorView& view : file.tensors()) {
+    // Companions belong to a weight; the checkpoint refuses those without one.
     if (known.contains(view.name) || is_companion(view.name)) continue;
     faults.push_back({.message = fmt::format("tensor {} has no place in a {} model", view.name, family),
                       .file = file.path_of(view),

@@ -66,8 +66,9 @@ class Loader {
   Result<std::unique_ptr<kernels::Embedding>> embedding(const std::string& name) {
     NIBBLE_ASSIGN(const TensorView view, file_.require_tensor(name));
     NIBBLE_ASSIGN(const WeightSource source, weight_source(view));
-    if (!std::holds_alternative<TensorView>(source)) return wrong_dtype(view, "F32, F16, BF16, or one of Q4_0 to Q6_K");
-    auto made = backend_.make_embedding(std::get<TensorView>(source));
+    if (std::holds_alternative<Nvfp4View>(source))
+      return wrong_dtype(view, "F32, F16, BF16, FP8, or one of Q4_0 to Q6_K");
+    auto made = backend_.make_embedding(source);
     if (!made.ok()) return located(made.error(), view);
     report(view.bytes.size());
     return std::move(*made);
@@ -99,7 +100,9 @@ class Loader {
 
   static std::uint64_t bytes_of(const WeightSource& source) {
     const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
-    return nvfp4 != nullptr ? nvfp4->codes.size() + nvfp4->scales.size() : std::get<TensorView>(source).bytes.size();
+    if (nvfp4 != nullptr) return nvfp4->codes.size() + nvfp4->scales.size();
+    const auto* fp8 = std::get_if<Fp8View>(&source);
+    return fp8 != nullptr ? fp8->codes.size() : std::get<TensorView>(source).bytes.size();
   }
 
   // What a backend has copied must not count as resident twice. Where it reads the file after all, pages come back.
@@ -107,6 +110,8 @@ class Loader {
     if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
       file_.release(std::as_bytes(nvfp4->codes));
       file_.release(std::as_bytes(nvfp4->scales));
+    } else if (const auto* fp8 = std::get_if<Fp8View>(&source)) {
+      file_.release(std::as_bytes(fp8->codes));
     } else {
       file_.release(std::get<TensorView>(source).bytes);
     }
@@ -117,18 +122,19 @@ class Loader {
     if (form_ == WeightForm::kFloat) return float_source(view);
     switch (view.dtype) {
       case DType::kNVFP4_E2M1:
+      case DType::kF8_E4M3FN:
       case DType::kF32:
       case DType::kF16:
       case DType::kBF16:
         return checkpoint_.weight(view.name);
       default:
         if (find_quant_format(view.dtype) != nullptr) return checkpoint_.weight(view.name);
-        return wrong_dtype(view, "NVFP4_E2M1, F32, F16, BF16, or one of Q4_0 to Q6_K");
+        return wrong_dtype(view, "NVFP4_E2M1, F8_E4M3FN, F32, F16, BF16, or one of Q4_0 to Q6_K");
     }
   }
 
   Result<WeightSource> float_source(const TensorView& view) {
-    if (view.dtype != DType::kNVFP4_E2M1 && !can_dequantize(view.dtype)) {
+    if (view.dtype != DType::kNVFP4_E2M1 && view.dtype != DType::kF8_E4M3FN && !can_dequantize(view.dtype)) {
       return wrong_dtype(view, "a type that nibble can dequantize");
     }
     NIBBLE_ASSIGN(const WeightSource source, checkpoint_.weight(view.name));

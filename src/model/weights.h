@@ -37,7 +37,7 @@ struct Weights {
 };
 
 enum class WeightForm {
-  kAsStored,  // what the contract runs: NVFP4, F32, F16, BF16, Q4_0 to Q6_K; other types are refused
+  kAsStored,  // what the contract runs: NVFP4, FP8, F32, F16, BF16, Q4_0 to Q6_K; other types are refused
   kFloat,     // every matrix dequantized to F32: for measurements against float arithmetic, any type
 };
 

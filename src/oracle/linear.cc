@@ -103,6 +103,18 @@ float dot_q8_0_a11(std::span<const std::byte> row, const A11& x) {
   return acc;
 }
 
+float dot_fp8_a11(const Fp8Row& w, const A11& x) {
+  NIBBLE_CHECK(w.codes.size() == x.q.size() && w.scales.size() == x.d.size(),
+               "an FP8 row and its activations differ in length");
+  float acc = 0;
+  for_blocks(x.q.size(), kA11Block, [&](std::size_t b, std::size_t first, std::size_t n) {
+    std::int64_t sum = 0;
+    for (std::size_t i = first; i < first + n; ++i) sum += std::int64_t{e4m3_x512(w.codes[i])} * x.q[i];
+    acc = fma_rn(static_cast<float>(sum), x.d[b] * (w.scales[b] * 0x1p-9F), acc);
+  });
+  return acc;
+}
+
 float dot_f32(std::span<const float> w, std::span<const float> x) {
   return reduce_products(w, x);
 }

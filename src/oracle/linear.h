@@ -32,6 +32,13 @@ float dot_16bit_a11(const IntegerRow& w, const A11& x);
 // Blocks of 34 bytes: an f16 scale, then 32 int8. n is a multiple of 32.
 float dot_q8_0_a11(std::span<const std::byte> row, const A11& x);
 
+// A row of E4M3FN weights, with the scale of each block of 64.
+struct Fp8Row {
+  std::span<const std::uint8_t> codes;  // [n]
+  std::vector<float> scales;            // [ceil(n / 64)]
+};
+float dot_fp8_a11(const Fp8Row& w, const A11& x);
+
 // The canonical reduction of w_i * x_i: activations are not quantized.
 float dot_f32(std::span<const float> w, std::span<const float> x);
 

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "format/portable.h"
 #include "io/dequantize.h"
+#include "io/fp8_weights.h"
 #include "io/nvfp4_container.h"
 #include "io/scan.h"
 #include "quantize/encode_row.h"
@@ -106,6 +107,14 @@ WeightError sum(const std::vector<WeightError>& rows) {
     total.noise += row.noise;
   }
   return total;
+}
+
+// Of a row that does not fit into FP8, the weight that is to blame.
+Status refuse_largest(const TensorPass& pass, std::uint64_t row) {
+  std::vector<float> values(pass.cols());
+  dequantize_row(pass.plan().source, row, values);
+  const auto largest = std::ranges::max_element(values, {}, format::abs_bits);  // NaN above all
+  return pass.refuse("has a weight that FP8 cannot hold", row, static_cast<std::uint64_t>(largest - values.begin()));
 }
 
 // The largest magnitude of the tensor; an Error where a weight is not finite.
@@ -206,6 +215,31 @@ Result<WeightError> append_float(TensorPass& pass, GgufWriter& writer) {
   return sum(errors);
 }
 
+Result<WeightError> append_fp8(TensorPass& pass, GgufWriter& writer) {
+  const std::uint64_t cols = pass.cols(), slab = std::max<std::uint64_t>(1, kSlabWeights / cols);
+  std::vector<std::uint8_t> codes(std::min(slab, pass.rows()) * cols);  // of one slab
+  std::vector<float> scales(pass.rows());                               // 0: the row does not fit
+  std::vector<WeightError> errors(pass.rows());
+  const auto per_row = [&](std::uint64_t row, std::span<const float> values) {
+    const std::span<std::uint8_t> out = std::span(codes).subspan(row % slab * cols, cols);
+    scales[row] = encode_fp8_row(values, out).value_or(0.0F);
+    std::vector<float> stored(cols);
+    const Fp8View view{
+        .name = {}, .rows = 1, .cols = cols, .codes = out, .scales = {&scales[row], 1}, .scale_cols = cols};
+    dequantize_row(view, 0, stored);
+    errors[row] = error_of(values, stored);
+  };
+  const auto per_slab = [&](std::uint64_t first, std::uint64_t count) -> Status {
+    for (std::uint64_t row = first; row < first + count; ++row) {
+      if (scales[row] == 0) NIBBLE_TRY(refuse_largest(pass, row));
+    }
+    return writer.append(pass.plan().name, std::as_bytes(std::span(codes).first(count * cols)));
+  };
+  NIBBLE_TRY(pass.run(per_row, per_slab));
+  NIBBLE_TRY(writer.append(companion(pass.plan(), kFp8ScaleSuffix), std::as_bytes(std::span(scales))));
+  return sum(errors);
+}
+
 Status append_verbatim(const GgufFile& file, const TensorPlan& plan, GgufWriter& writer, ThreadPool& pool) {
   const NonFinite found = find_non_finite(plan.source, &pool);
   if (found.count != 0) {
@@ -223,6 +257,9 @@ Status append_verbatim(const GgufFile& file, const TensorPlan& plan, GgufWriter&
 void declare_tensor(const TensorPlan& plan, GgufWriter& writer) {
   const Shape& shape = plan.source.shape;
   writer.declare_tensor(plan.name, plan.dtype, shape);
+  if (plan.dtype == DType::kF8_E4M3FN) {
+    writer.declare_tensor(companion(plan, kFp8ScaleSuffix), DType::kF32, {shape.rows()});
+  }
   if (plan.dtype != DType::kNVFP4_E2M1) return;
   writer.declare_tensor(companion(plan, kScaleSuffix), DType::kF8_E4M3FN, {shape.cols() / kNvfp4Group, shape.rows()});
   writer.declare_tensor(companion(plan, kTensorScaleSuffix), DType::kF32, {1});
@@ -244,6 +281,8 @@ Result<TensorSummary> append_tensor(const GgufFile& source, const TensorPlan& pl
   TensorPass pass(source, plan, pool, progress);
   if (plan.dtype == DType::kNVFP4_E2M1) {
     NIBBLE_ASSIGN(summary.error, append_nvfp4(source, pass, recipe, writer));
+  } else if (plan.dtype == DType::kF8_E4M3FN) {
+    NIBBLE_ASSIGN(summary.error, append_fp8(pass, writer));
   } else {
     NIBBLE_ASSIGN(summary.error, append_float(pass, writer));
   }

@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-// Declares what append_tensor will write: the tensor, and the companions of an NVFP4 one.
+// Declares what append_tensor will write: the tensor, and its companions.
 void declare_tensor(const TensorPlan& plan, GgufWriter& writer);
 
 // Hears how many of the tensor's source bytes are done; an Error ends the work.

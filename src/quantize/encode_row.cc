@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "format/e4m3.h"
 #include "format/half.h"
+#include "format/nc1.h"
 
 namespace nibble {
 namespace {
@@ -79,6 +81,18 @@ std::optional<std::size_t> encode_row(DType dtype, std::span<const float> row, s
       NIBBLE_CHECK(false, "a type that rows are not encoded to");
   }
   return std::nullopt;
+}
+
+std::optional<float> encode_fp8_row(std::span<const float> row, std::span<std::uint8_t> codes) {
+  NIBBLE_CHECK(codes.size() == row.size(), "a row and its codes of different sizes");
+  std::uint32_t amax = 0;
+  for (float value : row) amax = std::max(amax, format::abs_bits(value));
+  const float largest = format::bits_float(amax);
+  if (!(largest <= format::kE4m3Max * format::nc1::kTensorScaleMax)) return std::nullopt;
+  // A row below the smallest scale keeps what that resolves.
+  const float scale = largest == 0 ? 1.0F : std::max(largest / format::kE4m3Max, format::nc1::kTensorScaleMin);
+  for (std::size_t i = 0; i < row.size(); ++i) codes[i] = format::e4m3_encode(row[i] / scale);
+  return scale;
 }
 
 }  // namespace nibble

@@ -6,7 +6,7 @@
 
 #include "base/printable.h"
 #include "io/dequantize.h"
-#include "io/nvfp4_container.h"
+#include "io/fp8_weights.h"
 
 namespace nibble {
 namespace {
@@ -32,8 +32,11 @@ Status check_source(const GgufFile& file) {
   for (const TensorView& tensor : file.tensors()) {
     const DType dtype = tensor.dtype;
     if (dtype == DType::kNVFP4_E2M1 || dtype == DType::kF8_E4M3FN || dtype == DType::kGgmlNVFP4 ||
-        is_nvfp4_companion(tensor.name)) {
-      return refuse(file, tensor, "the source model is NVFP4 already; quantizing it again would only add error",
+        is_companion(tensor.name)) {
+      const bool is_fp8 = is_fp8_weight(tensor) || tensor.name.ends_with(kFp8ScaleSuffix);
+      return refuse(file, tensor,
+                    fmt::format("the source model is {} already; quantizing it again would only add error",
+                                is_fp8 ? "FP8" : "NVFP4"),
                     "float or k-quant weights", "start from the model that this one was made of");
     }
     if (!can_dequantize(dtype) && !is_integer(dtype)) {
@@ -60,11 +63,17 @@ DType float_type(const TensorView& tensor) {
   return tensor.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
 }
 
-TensorPlan plan_tensor(const TensorView& tensor) {
+bool is_attention(const TensorView& tensor) {
+  return is_linear(tensor) && tensor_kind(tensor.name).starts_with("attn_");
+}
+
+TensorPlan plan_tensor(const TensorView& tensor, AttentionFormat attention) {
   TensorPlan plan{.source = tensor, .name = std::string(tensor.name), .dtype = float_type(tensor), .note = {}};
   if (is_integer(tensor.dtype)) {
     plan.dtype = tensor.dtype;
     plan.verbatim = true;
+  } else if (attention == AttentionFormat::kFp8 && is_attention(tensor)) {
+    plan.dtype = DType::kF8_E4M3FN;
   } else if (is_linear(tensor)) {
     if (tensor.cols() % kNvfp4Group == 0) {
       plan.dtype = DType::kNVFP4_E2M1;
@@ -91,6 +100,8 @@ Result<TensorPlan> plan_head(const GgufFile& file, const TensorView& tensor, Hea
     }
     plan.dtype = DType::kQ8_0;
     plan.verbatim = tensor.dtype == DType::kQ8_0;
+  } else if (head == HeadFormat::kFp8) {
+    plan.dtype = DType::kF8_E4M3FN;
   } else if (head == HeadFormat::kNvfp4) {
     if (tensor.cols() % kNvfp4Group != 0) {
       return refuse(file, tensor, "the head cannot be NVFP4", "a multiple of 16 inputs", "choose another head format");
@@ -102,7 +113,7 @@ Result<TensorPlan> plan_head(const GgufFile& file, const TensorView& tensor, Hea
 
 }  // namespace
 
-Result<std::vector<TensorPlan>> plan_tensors(const GgufFile& source, HeadFormat head) {
+Result<std::vector<TensorPlan>> plan_tensors(const GgufFile& source, HeadFormat head, AttentionFormat attention) {
   NIBBLE_TRY(check_source(source));
   std::vector<TensorPlan> plans;
   const bool tied = source.find_tensor(kHead) == nullptr;
@@ -112,7 +123,7 @@ Result<std::vector<TensorPlan>> plan_tensors(const GgufFile& source, HeadFormat 
       plans.push_back(std::move(plan));
       continue;
     }
-    plans.push_back(plan_tensor(tensor));
+    plans.push_back(plan_tensor(tensor, attention));
     if (tensor.name != kEmbedding) continue;
     if (head == HeadFormat::kKeep) {
       plans.back().dtype = tensor.dtype;

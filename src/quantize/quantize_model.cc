@@ -85,7 +85,7 @@ Result<QuantizeSummary> quantize_model(const std::string& source_path, const std
                                        const QuantizeOptions& options, ThreadPool& pool) {
   NIBBLE_ASSIGN(const GgufFile source, GgufFile::open(source_path));
   NIBBLE_TRY(check_destination(source, destination));
-  NIBBLE_ASSIGN(const std::vector<TensorPlan> plans, plan_tensors(source, options.head));
+  NIBBLE_ASSIGN(const std::vector<TensorPlan> plans, plan_tensors(source, options.head, options.attention));
 
   QuantizeSummary summary;
   summary.source_bytes = source.file_bytes();

@@ -25,6 +25,7 @@ struct QuantizeProgress {
 struct QuantizeOptions {
   Recipe recipe = Recipe::kMse;
   HeadFormat head = HeadFormat::kF16;
+  AttentionFormat attention = AttentionFormat::kNvfp4;
   // Called from the caller's thread; false stops, leaves no file and returns an Error.
   std::function<bool(const QuantizeProgress&)> progress = {};
 };

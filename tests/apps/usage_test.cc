@@ -82,14 +82,14 @@ TEST(Usage, FlagsOfMachineAndSessionToo) {
   expect_refused(kRun, "--ctx", "99999999999", "a whole number from 0");
   expect_refused(kRun, "--chunk", "0", "a whole number from 1");
   expect_refused({"replay", "no/such/receipt.json", "--model", kNoModel}, "--isa", "altivec", "one of: auto, ");
-  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, keep, q8_0, nvfp4");
-  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, keep, q8_0, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "q4", "one of: f16, keep, q8_0, fp8, nvfp4");
+  expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--head", "2", "one of: f16, keep, q8_0, fp8, nvfp4");
   expect_refused({"quantize", kNoModel, "-o", "out.gguf"}, "--recipe", "min", "one of: max, ");
 }
 
 TEST(Usage, FlagsOfTheMeasuringCommandsToo) {
   const std::vector<std::string> op = {"bench", "op"}, decode = {"bench", "decode", kNoModel};
-  expect_refused(op, "--format", "q9", "one of: nvfp4, f16, bf16, q4_0");
+  expect_refused(op, "--format", "q9", "one of: nvfp4, f16, bf16, fp8, q4_0");
   expect_refused(op, "--shape", "3x", "NxK, such as 14336x4096");
   expect_refused(op, "--shape", "3x40", "K a multiple of 16");
   expect_refused(op, "--isa", "altivec", "one of: all, ");

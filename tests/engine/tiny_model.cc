@@ -9,7 +9,9 @@
 #include <random>
 #include <vector>
 
+#include "format/e4m3.h"
 #include "format/half.h"
+#include "io/fp8_weights.h"
 #include "io/nvfp4_container.h"
 #include "tensor/quant_block.h"
 #include "tests/oracle/golden_inputs.h"
@@ -81,6 +83,25 @@ class Builder {
     add(name, dtype, {n_in, n_out}, std::move(bytes));
   }
 
+  // Scales of the tensor, of rows and of tiles, in turn.
+  void fp8(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
+    std::vector<std::uint8_t> codes(n_in * n_out);
+    for (auto& code : codes) code = format::e4m3_encode(64 * normal());
+    const auto tiles = [](std::uint64_t n) { return (n + kFp8Tile - 1) / kFp8Tile; };
+    const Shape shapes[] = {{1}, {n_out}, {tiles(n_in), tiles(n_out)}};
+    const Shape& shape = shapes[n_fp8_++ % std::size(shapes)];
+    std::vector<float> scales(shape.size());
+    const float amplitude = 1 / std::sqrt(static_cast<float>(n_in)) / 64;
+    for (float& scale : scales) scale = amplitude * (1 + 0.05F * normal());
+    add(name, DType::kF8_E4M3FN, {n_in, n_out}, as_bytes(codes));
+    add(name + std::string(kFp8ScaleSuffix), DType::kF32, shape, as_bytes(scales));
+  }
+
+  void attention(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
+    if (spec_.fp8) return fp8(name, n_in, n_out);
+    linear(name, n_in, n_out);
+  }
+
   void linear(const std::string& name, std::uint64_t n_in, std::uint64_t n_out) {
     const bool is_odd = n_linear_++ % 2 != 0;
     if (spec_.lane == Lane::kKquant || (spec_.lane == Lane::kMixed && is_odd)) {
@@ -132,6 +153,7 @@ class Builder {
   std::vector<Tensor> tensors_;
   std::size_t n_linear_ = 0;
   std::size_t n_quant_ = 0;
+  std::size_t n_fp8_ = 0;
 };
 
 // The 256 byte tokens of the byte-level alphabet, two special tokens and the results of two merges.
@@ -217,6 +239,8 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
   const std::uint64_t kv_dim = std::uint64_t{s.n_kv_heads} * s.head_dim;
   if (s.lane == Lane::kKquant) {
     b.quant("token_embd.weight", s.d_model, vocab);
+  } else if (s.fp8 && !s.own_head) {
+    b.fp8("token_embd.weight", s.d_model, vocab);
   } else {
     b.f16("token_embd.weight", s.d_model, vocab, 0.5F);
   }
@@ -225,9 +249,9 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
   for (std::uint32_t i = 0; i < s.n_layers; ++i) {
     const std::string p = fmt::format("blk.{}.", i);
     b.f32(p + "attn_norm.weight", s.d_model, s.norm_weight, 0.1F);
-    b.linear(p + "attn_q.weight", s.d_model, q_dim);
-    b.linear(p + "attn_k.weight", s.d_model, kv_dim);
-    b.linear(p + "attn_v.weight", s.d_model, kv_dim);
+    b.attention(p + "attn_q.weight", s.d_model, q_dim);
+    b.attention(p + "attn_k.weight", s.d_model, kv_dim);
+    b.attention(p + "attn_v.weight", s.d_model, kv_dim);
     if (s.architecture == "qwen2") {
       b.f32(p + "attn_q.bias", q_dim, 0, 0.3F);
       b.f32(p + "attn_k.bias", kv_dim, 0, 3.0F);
@@ -235,7 +259,7 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
     }
     if (has_qk_norm) b.f32(p + "attn_q_norm.weight", s.head_dim, s.norm_weight, 0.1F);
     if (has_qk_norm) b.f32(p + "attn_k_norm.weight", s.head_dim, s.norm_weight, 0.1F);
-    b.linear(p + "attn_output.weight", q_dim, s.d_model);
+    b.attention(p + "attn_output.weight", q_dim, s.d_model);
     if (is_gemma3) b.f32(p + "post_attention_norm.weight", s.d_model, s.norm_weight, 0.1F);
     b.f32(p + "ffn_norm.weight", s.d_model, s.norm_weight, 0.1F);
     b.linear(p + "ffn_gate.weight", s.d_model, s.d_ff);
@@ -244,7 +268,7 @@ Status write_tiny_model_to(const TinySpec& s, const std::string& path) {
     if (is_gemma3) b.f32(p + "post_ffw_norm.weight", s.d_model, s.norm_weight, 0.1F);
   }
   b.f32("output_norm.weight", s.d_model, s.norm_weight, 0.1F);
-  if (s.own_head) b.linear("output.weight", s.d_model, vocab);
+  if (s.own_head) b.attention("output.weight", s.d_model, vocab);
   if (!s.extra_tensor.empty()) b.f32(s.extra_tensor, 16, 0, 1);
 
   GgufWriter writer;

@@ -27,6 +27,7 @@ struct TinySpec {
   bool muser_keys = false;           // those of the first lane instead of nibble.contract: nc1-f16
   bool input_scales = false;         // of every NVFP4 weight, as w4a4 wants them
   bool own_head = false;             // an NVFP4 output.weight
+  bool fp8 = false;                  // attention and head in FP8, with each kind of scales; a tied head's table too
   float norm_weight = 1.0F;          // of every norm; infinity makes activations non-finite
   std::uint32_t vocab_extra = 0;     // rows of the embedding table beyond the vocabulary
   std::uint32_t window = 0;          // positions that a layer with a window sees; 0: no such key

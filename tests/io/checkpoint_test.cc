@@ -225,9 +225,75 @@ TEST(Checkpoint, CompanionsWithoutAWeight) {
     container.tensors["blk.1.attn_q.weight"] = {0, {1}, bytes_of_floats({1})};
     expect_fault(container, "without an NVFP4 weight", "blk.1.attn_q.weight" + suffix);
   }
+}
+
+// The container with an FP8 weight [n_in 130, n_out 3] beside its NVFP4 one.
+const std::string kEight = "output.weight";
+const std::string kEightScale = kEight + ".fp8_scale";
+Container with_fp8(const std::vector<std::uint64_t>& dims, const std::vector<float>& scales) {
   Container container;
-  container.tensors["stray"] = {kScales, {4}, Bytes().put<std::uint32_t>(0)};
-  expect_fault(container, "scales nothing", "stray");
+  container.tensors[kEight] = {kScales, {130, 3}, Bytes().resize(390)};
+  container.tensors[kEightScale] = {0, dims, bytes_of_floats(scales)};
+  return container;
+}
+
+TEST(CheckpointFp8, ScalesOfATensorOfRowsAndOfTiles) {
+  const std::pair<std::vector<std::uint64_t>, std::vector<float>> all[] = {
+      {{1}, {0.5F}}, {{3}, {0.5F, 2, 4}}, {{2, 1}, {0.5F, 8}}};
+  for (const auto& [dims, scales] : all) {
+    Container container = with_fp8(dims, scales);
+    std::vector<std::byte>& codes = container.tensors[kEight].data.data();
+    codes[0] = std::byte{0x38};    // 1
+    codes[260] = std::byte{0xC0};  // -2, the first of row 2
+    codes[389] = std::byte{0x01};  // 2^-9, the last
+    expect_accepted(container);
+    const Bytes bytes = container.build();
+    const Result<Checkpoint> checkpoint =
+        Checkpoint::from_gguf(std::move(GgufFile::from_memory(bytes.span(), "test.gguf")).value());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().to_string();
+    const WeightView weight = checkpoint->weight(kEight).value();
+    std::vector<float> row(130);
+    dequantize_row(std::get<Fp8View>(weight), 0, row);
+    EXPECT_EQ(row[0], 0.5F);
+    dequantize_row(std::get<Fp8View>(weight), 2, row);
+    EXPECT_EQ(row[0], -2 * (dims[0] == 3 ? scales[2] : scales[0]));
+    EXPECT_EQ(row[129], 0x1p-9F * scales.back());
+    EXPECT_EQ(row[1], 0.0F);
+  }
+}
+
+TEST(CheckpointFp8, MissingMisshapenAndStrayScales) {
+  Container container = with_fp8({1}, {1});
+  container.tensors.erase(kEightScale);
+  expect_fault(container, "the scales of output.weight are missing", kEightScale);
+  for (const std::vector<std::uint64_t>& dims :
+       {std::vector<std::uint64_t>{}, {2}, {130}, {1, 3}, {1, 2}, {2, 2}, {3, 1}}) {
+    expect_fault(with_fp8(dims, std::vector<float>(130, 1.0F)), "F32 [1], [3] or [2, 1]", kEightScale);
+  }
+  container = with_fp8({1}, {1});
+  container.tensors[kEightScale] = {1, {3}, Bytes().resize(6)};
+  expect_fault(container, "F16 [3]", kEightScale);
+  container = with_fp8({1}, {1});
+  container.tensors.erase(kEight);
+  expect_fault(container, "a companion without an FP8 weight", kEightScale);
+  container.tensors[kEight] = {0, {1}, bytes_of_floats({1})};
+  expect_fault(container, "F32 [1]", kEightScale);
+  container = Container();
+  container.tensors[kEight] = {kScales, {4}, Bytes().resize(4)};
+  expect_fault(container, "cannot be FP8", kEight);
+}
+
+TEST(CheckpointFp8, NaNCodesAndScalesOutOfRange) {
+  for (const std::uint8_t nan : {0x7F, 0xFF}) {
+    Container container = with_fp8({1}, {1});
+    container.tensors[kEight].data.data()[131] = std::byte{nan};
+    expect_fault(container, "row 1, column 1", kEight);
+  }
+  for (const float bad : {0.0F, -1.0F, 0x1p-43F, 0x1.8p+42F, std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    expect_fault(with_fp8({3}, {1, bad, 1}), "element 1", kEightScale);
+  }
+  expect_accepted(with_fp8({3}, {0x1p-42F, 1, 0x1p+42F}));
 }
 
 TEST(Checkpoint, SchemaDigestsAndContractAreRead) {

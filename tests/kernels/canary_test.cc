@@ -26,8 +26,8 @@ TEST(Canary, EveryInstructionSetSingsTheSame) {
     const cpu::CanaryDigests digests = cpu::canary_digests(table);
     EXPECT_EQ(digests, cpu::kCanaryDigests)
         << isa << std::hex << ": {0x" << digests.elementary << ", 0x" << digests.linear << ", 0x" << digests.quant
-        << ", 0x" << digests.attention << ", 0x" << digests.abilities << ", 0x" << digests.a16q8 << ", 0x"
-        << digests.w4a4 << "}";
+        << ", 0x" << digests.fp8 << ", 0x" << digests.attention << ", 0x" << digests.abilities << ", 0x"
+        << digests.a16q8 << ", 0x" << digests.w4a4 << "}";
     EXPECT_TRUE(cpu::run_canary(table).ok());
   }
 }
@@ -48,6 +48,15 @@ TEST(Canary, RefusesAKernelOfTheOtherLaneAsWell) {
   cpu::KernelTable table = scalar_table();
   table.linear_quant[6] = [](const cpu::QuantWeights& weights, const cpu::Activations& in, const cpu::LinearJob& job) {
     scalar_table().linear_quant[6](weights, in, job);  // Q4_K
+    job.out[0] = job.out[0] * (1.0F + 0x1p-22F);
+  };
+  EXPECT_FALSE(cpu::run_canary(table).ok());
+}
+
+TEST(Canary, RefusesAnFp8KernelThatRoundsDifferently) {
+  cpu::KernelTable table = scalar_table();
+  table.linear_fp8 = [](const cpu::Fp8Weights& weights, const cpu::Activations& in, const cpu::LinearJob& job) {
+    scalar_table().linear_fp8(weights, in, job);
     job.out[0] = job.out[0] * (1.0F + 0x1p-22F);
   };
   EXPECT_FALSE(cpu::run_canary(table).ok());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "format/e4m3.h"
 #include "format/half.h"
 #include "format/nc1.h"
 #include "format/portable.h"
@@ -22,6 +23,15 @@
 
 namespace nibble::kernels {
 namespace {
+
+// The rows of FP8 weights, with the scale of each block.
+oracle::Fp8Row fp8_row(const Fp8View& view, std::uint64_t row) {
+  oracle::Fp8Row out{view.row_codes(row), {}};
+  for (std::uint64_t first = 0; first < view.cols; first += oracle::kA11Block) {
+    out.scales.push_back(view.scale(row, first));
+  }
+  return out;
+}
 
 std::vector<float> row_as_f32(const TensorView& table, std::uint64_t row) {
   std::vector<float> out(table.cols());
@@ -94,7 +104,7 @@ class OracleBackend final : public Backend {
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+  Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource& table) override {
     return make_host_embedding(table);
   }
   std::unique_ptr<LinearInput> make_linear_input(int, int n_in) override {
@@ -171,6 +181,9 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
     }
     linear->n_out = static_cast<int>(nvfp4->rows);
     linear->n_in = static_cast<int>(nvfp4->cols);
+  } else if (const auto* fp8 = std::get_if<Fp8View>(&weights)) {
+    linear->n_out = static_cast<int>(fp8->rows);
+    linear->n_in = static_cast<int>(fp8->cols);
   } else {
     const auto& view = std::get<TensorView>(weights);
     if (!is_row_type(view.dtype)) {
@@ -189,8 +202,15 @@ Result<std::unique_ptr<Linear>> OracleBackend::make_linear(const WeightSource& w
 }
 
 void OracleBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
+  const WeightSource& rows = static_cast<const HostEmbedding&>(table).rows;
   for (const std::int32_t token : tokens) {
-    const std::vector<float> row = row_as_f32(static_cast<const HostEmbedding&>(table).table, token);
+    if (const auto* fp8 = std::get_if<Fp8View>(&rows)) {
+      for (std::uint64_t i = 0; i < fp8->cols; ++i) {
+        *out++ = format::e4m3_decode(fp8->row_codes(token)[i]) * fp8->scale(token, i);
+      }
+      continue;
+    }
+    const std::vector<float> row = row_as_f32(std::get<TensorView>(rows), token);
     out = std::ranges::copy(row, out).out;
   }
 }
@@ -229,6 +249,11 @@ void OracleBackend::linear(const LinearInput& input, const Linear& weights, cons
     if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
       const oracle::Nvfp4Row w{nvfp4->row_codes(row), nvfp4->row_scales(row), nvfp4->tensor_scale};
       for (int t = 0; t < in.n_rows; ++t) store(t, row, dot(w, *nvfp4, in, t));
+      continue;
+    }
+    if (const auto* fp8 = std::get_if<Fp8View>(&source)) {
+      const oracle::Fp8Row w = fp8_row(*fp8, row);
+      for (int t = 0; t < in.n_rows; ++t) store(t, row, oracle::dot_fp8_a11(w, in.quantized[t]));
       continue;
     }
     const auto& view = std::get<TensorView>(source);

@@ -24,7 +24,9 @@ class Limited final : public Backend {
   std::unique_ptr<Buffer> make_buffer(std::size_t) override { return {}; }
   std::unique_ptr<Buffer> make_vector(std::span<const float>) override { return {}; }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource&) override { return std::unique_ptr<Linear>(); }
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView&) override { return std::unique_ptr<Embedding>(); }
+  Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource&) override {
+    return std::unique_ptr<Embedding>();
+  }
   std::unique_ptr<LinearInput> make_linear_input(int, int) override { return {}; }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape&) override { return {}; }
   std::unique_ptr<RopeTable> make_rope_table(std::span<const float>, int, bool) override { return {}; }

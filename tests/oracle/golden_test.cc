@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "format/e4m3.h"
 #include "format/half.h"
 #include "oracle/activation.h"
 #include "oracle/attention.h"
@@ -101,6 +102,22 @@ TEST(Golden, DotQ8_0) {
     append(bytes, dot_q8_0_a11(golden::q8_0_row(5, n), quantize_a11(golden::activations(6, n))));
   }
   EXPECT_EQ(sha256_hex(bytes), "82cdb79ed78c5883555fb3b8a6a856f061b729271cf46e2a158d6e61998361fa");
+}
+
+TEST(Golden, DotFp8) {
+  std::vector<std::byte> bytes;
+  for (const std::size_t n : {1, 63, 128, 257, 4864}) {
+    std::vector<std::uint8_t> codes(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<std::uint8_t>(golden::word(16, i));
+      if (format::e4m3_is_nan(codes[i])) codes[i] = 0;
+    }
+    Fp8Row row{codes, {}};
+    for (std::size_t b = 0; b < (n + 63) / 64; ++b)
+      row.scales.push_back(0x1p-7F + static_cast<float>(b / 2) * 0x1p-13F);
+    append(bytes, dot_fp8_a11(row, quantize_a11(golden::activations(17, n))));
+  }
+  EXPECT_EQ(sha256_hex(bytes), "1fabbadd551f71fc92ed9ed61b5170760640be34ad16e6b079849c0ad0b69660");
 }
 
 TEST(Golden, DotQuant) {

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "format/contract_math.h"
+#include "format/e4m3.h"
 #include "format/nvfp4.h"
 #include "oracle/certificate.h"
 #include "oracle/reduce.h"
@@ -97,6 +99,43 @@ TEST(Dot16Bit, UnitIsTheSmallestThatFits) {
   EXPECT_EQ(unit(0.0F), -52);
   EXPECT_EQ(unit(0x1p-60F), -52);
   EXPECT_EQ(unit(0x1.fep127F), 114);
+}
+
+// Sums written out: 64 * 448 at the bound of S, an odd sum that f32 has to round, and a second block of its own scale.
+TEST(DotFp8, IsTheExactSumRoundedOnce) {
+  const std::vector<float> x(67, 3.0F);  // q = 1023, d = 3 / 1023
+  const float d = 3.0F / 1023.0F;
+  std::vector<std::uint8_t> codes(67, 0x7E);
+  codes[0] = 0x01;   // 2^-9, so that S = 1023 * (63 * 229376 + 1) is odd
+  codes[64] = 0xC4;  // -3
+  codes[65] = 0x00;
+  codes[66] = 0x80;
+  const Fp8Row row{codes, {0.7F, 0.3F}};
+  const auto first = static_cast<float>(std::int64_t{1023} * (std::int64_t{63} * 229376 + 1));
+  const float second = -3.0F * 512 * 1023;
+  float acc = std::fma(first, d * (0.7F * 0x1p-9F), 0.0F);
+  acc = std::fma(second, d * (0.3F * 0x1p-9F), acc);
+  EXPECT_EQ(dot_fp8_a11(row, quantize_a11(x)), acc);
+  EXPECT_NEAR(acc, 3 * (0.7 * (63 * 448 + 0x1p-9) - 0.3 * 3), 1e-2);
+}
+
+// f32(S) may not be the sum of two rounded parts: S = 2^33 + 2^9 + 1 lies just above the middle of two floats.
+TEST(DotFp8, SumsAreNotRoundedTwice) {
+  std::vector<float> x(64, 0.0F);
+  std::vector<std::uint8_t> codes(64, 0);
+  std::int64_t left = (std::int64_t{1} << 33) + 513;
+  x[63] = 1023;
+  for (int i = 0; i < 63 && left > 0; ++i) {
+    const std::int64_t weight = left >= 229376 ? 229376 : std::int64_t{1} << (63 - __builtin_clzll(left));
+    const std::int64_t q = std::min<std::int64_t>(left / weight, 1023);
+    for (int byte = 0; byte < 0x7F; ++byte) {
+      if (format::e4m3_x512(byte) == weight) codes[i] = static_cast<std::uint8_t>(byte);
+    }
+    x[i] = static_cast<float>(q);
+    left -= weight * q;
+  }
+  ASSERT_EQ(left, 0);
+  EXPECT_EQ(dot_fp8_a11({codes, {512.0F}}, quantize_a11(x)), 0x1p33F + 0x1p10F);
 }
 
 TEST(Certificate, BoundsTheSumInUnitsOfTheCommonPowerOfTwo) {

@@ -125,8 +125,9 @@ TEST_F(QuantizeModel, OutputDoesNotDependOnThreads) {
 }
 
 TEST_F(QuantizeModel, ATiedHeadGetsATensorOfItsOwnWhenItsFormatIsChosen) {
-  for (const auto& [head, dtype] :
-       {std::pair{HeadFormat::kQ8_0, DType::kQ8_0}, {HeadFormat::kNvfp4, DType::kNVFP4_E2M1}}) {
+  for (const auto& [head, dtype] : {std::pair{HeadFormat::kQ8_0, DType::kQ8_0},
+                                    {HeadFormat::kFp8, DType::kF8_E4M3FN},
+                                    {HeadFormat::kNvfp4, DType::kNVFP4_E2M1}}) {
     const Result<QuantizeSummary> summary = quantize(small_model().build(), {.head = head});
     ASSERT_TRUE(summary.ok()) << summary.error().to_string();
     const Result<Checkpoint> checkpoint = Checkpoint::open(output());
@@ -135,6 +136,32 @@ TEST_F(QuantizeModel, ATiedHeadGetsATensorOfItsOwnWhenItsFormatIsChosen) {
     EXPECT_EQ(checkpoint->file().find_tensor("output.weight")->dtype, dtype);
     EXPECT_EQ(checkpoint->file().find_tensor("token_embd.weight")->dtype, DType::kF16);
   }
+}
+
+// amax / 448 a row, and the nearest code of each quotient: the values are written out here, not computed by the
+// encoder.
+TEST_F(QuantizeModel, Fp8RowsHaveTheirOwnScales) {
+  GgufBuilder model = small_model();
+  std::vector<float> w(3 * 32, 0.0F);
+  const float first[] = {448, -224, 1, 17, 19, 0x1p-10F, 0x1.8p-10F, -0.0F};
+  for (std::size_t i = 0; i < std::size(first); ++i) w[i] = first[i], w[64 + i] = first[i] * 0x1p-20F;
+  model.add_tensor("output.weight", 0, {32, 3}, bytes_of_floats(w));
+  model.add_tensor("blk.0.ffn_up.weight", 0, {32, 2}, bytes_of_floats(random_weights(64, 8)));
+  const Result<QuantizeSummary> summary =
+      quantize(model.build(), {.head = HeadFormat::kFp8, .attention = AttentionFormat::kFp8});
+  ASSERT_TRUE(summary.ok()) << summary.error().to_string();
+  const Result<Checkpoint> checkpoint = Checkpoint::open(output());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().to_string();
+  EXPECT_EQ(checkpoint->file().find_tensor("blk.0.attn_q.weight")->dtype, DType::kF8_E4M3FN);
+  EXPECT_EQ(checkpoint->file().find_tensor("blk.0.ffn_down.weight")->dtype, DType::kF16);  // 24 inputs
+  const Fp8View view = std::get<Fp8View>(checkpoint->weight("output.weight").value());
+  EXPECT_THAT(view.scales, ElementsAre(1.0F, 1.0F, 0x1p-20F));
+  for (const std::uint64_t row : {0, 2}) {
+    const auto codes = view.row_codes(row).first(8);
+    EXPECT_THAT(std::vector<int>(codes.begin(), codes.end()),
+                ElementsAre(0x7E, 0xF6, 0x38, 0x58, 0x5A, 0x00, 0x01, 0x80));
+  }
+  EXPECT_THAT(view.row_codes(1), ::testing::Each(0));
 }
 
 TEST_F(QuantizeModel, AQ8HeadIsCopiedVerbatimAndABF16OneStays) {
@@ -215,6 +242,11 @@ TEST_F(QuantizeModel, RefusesWhatCannotBeQuantized) {
                  {.head = HeadFormat::kQ8_0});
   expect_refused(with("output.weight", 0, {24, 2}, bytes_of_floats(random_weights(48, 8))), "cannot be NVFP4",
                  {.head = HeadFormat::kNvfp4});
+  weights.assign(64, 1.0F);
+  weights[40] = 0x1p+60F;
+  expect_refused(with("output.weight", 0, {32, 2}, bytes_of_floats(weights)), "row 1, column 8",
+                 {.head = HeadFormat::kFp8});
+  expect_refused(with("output.weight", 1001, {32, 2}, Bytes().resize(64)), "FP8 already");
   expect_refused(GgufBuilder().add_string("general.architecture", "llama").build(), "no linear layer");
 }
 

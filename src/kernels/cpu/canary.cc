@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "format/e4m3.h"
 #include "format/half.h"
 #include "kernels/canary_values.h"
 #include "kernels/cpu/kv_cache.h"
@@ -73,6 +74,7 @@ void run_linear(const KernelTable& table, const CpuLinear& linear, int n_rows, C
   }
   if (const auto* rows16 = std::get_if<Rows16Linear>(&linear.form)) table.linear_rows16(rows16->weights, in, job);
   if (const auto* q8 = std::get_if<Q8Linear>(&linear.form)) table.linear_q8_0(q8->weights, in, job);
+  if (const auto* fp8 = std::get_if<Fp8Linear>(&linear.form)) table.linear_fp8(fp8->weights, in, job);
   if (const auto* quant = std::get_if<QuantLinear>(&linear.form))
     table.linear_quant[quant->type](quant->weights, in, job);
   digest.add(out);
@@ -151,6 +153,27 @@ std::uint64_t quant_digest(const KernelTable& table) {
   return digest.value();
 }
 
+// Any codes, so that many are small, under scales of tiles; a tail of K.
+std::uint64_t fp8_digest(const KernelTable& table) {
+  constexpr int kOut = 17, kIn = 304;
+  constexpr float kScales[] = {0.75F, 0.375F, 1.25F};
+  CanaryValues values;
+  std::vector<std::uint8_t> codes(kOut * kIn);
+  for (std::uint8_t& code : codes) {
+    code = static_cast<std::uint8_t>(values.bits() >> 24);
+    if (format::e4m3_is_nan(code)) code = 0;
+  }
+  ThreadPool pool(1);
+  PageArena arena;
+  const Fp8View view{"canary", kOut, kIn, codes, kScales, kFp8Tile, kFp8Tile};
+  const auto linear = make_cpu_linear(view, table, pool, arena);
+  CanaryDigest digest;
+  for (const int n_rows : {1, 3, kMaxGemvTokens + 1}) {
+    run_linear(table, static_cast<const CpuLinear&>(**linear), n_rows, digest, values);
+  }
+  return digest.value();
+}
+
 // One query over each of `seen`, [first, end) of 130 keys.
 std::uint64_t attention_digest(const KernelTable& table, std::span<const std::pair<int, int>> seen) {
   constexpr int kHeadDim = 80, kKeys = 130;
@@ -207,13 +230,14 @@ Error refusal(const KernelTable& table, const std::string& what, const std::stri
 
 }  // namespace
 
-const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x896dca94d962b010, 0x748564bbf7267186, 0x3eedad80a40749a8,
-                                      0x8c7967c2d352e6aa, 0x8d864437adf9bf7f, 0xf22002a66f7a1f7f};
+const CanaryDigests kCanaryDigests = {0x34789e9ddf181367, 0x896dca94d962b010, 0x748564bbf7267186, 0x99969eac82040d61,
+                                      0x3eedad80a40749a8, 0x8c7967c2d352e6aa, 0x8d864437adf9bf7f, 0xf22002a66f7a1f7f};
 
 CanaryDigests canary_digests(const KernelTable& table) {
   return {elementary_digest(table),
           linear_digest(table),
           quant_digest(table),
+          fp8_digest(table),
           attention_digest(table, kPrefixes),
           abilities_digest(table),
           lane_digest(table, ActivationFormat::kA16Q8),
@@ -243,7 +267,8 @@ Status run_canary(const KernelTable& table) {
   const CanaryDigests found = canary_digests(table);
   const auto hex = [](const CanaryDigests& d) {
     std::string text;
-    for (const std::uint64_t digest : {d.elementary, d.linear, d.quant, d.attention, d.abilities, d.a16q8, d.w4a4}) {
+    for (const std::uint64_t digest :
+         {d.elementary, d.linear, d.quant, d.fp8, d.attention, d.abilities, d.a16q8, d.w4a4}) {
       std::array<char, 20> word = {};
       std::snprintf(word.data(), word.size(), "%016llx", static_cast<unsigned long long>(digest));
       text += (text.empty() ? "" : " ") + std::string(word.data());

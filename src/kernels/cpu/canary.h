@@ -17,6 +17,7 @@ struct CanaryDigests {
   std::uint64_t elementary;  // silu, rms_norm, rope
   std::uint64_t linear;      // NVFP4 and F16 rows, one, three and five tokens; NVFP4, 33
   std::uint64_t quant;       // nk1: every block-quantized type of GGUF, one and three tokens
+  std::uint64_t fp8;         // E4M3 rows, one, three and five tokens
   std::uint64_t attention;   // 130 keys: two splits
   std::uint64_t abilities;   // gelu, scale, attention with a window
   std::uint64_t a16q8;       // nc1-f16: NVFP4 rows, one, three and five tokens

@@ -63,6 +63,8 @@ void run_linear(const KernelTable& table, const CpuLinear& weights, const CpuLin
     table.linear_rows16(rows16->weights, x, job);
   } else if (const auto* q8 = std::get_if<Q8Linear>(&weights.form)) {
     table.linear_q8_0(q8->weights, x, job);
+  } else if (const auto* fp8 = std::get_if<Fp8Linear>(&weights.form)) {
+    table.linear_fp8(fp8->weights, x, job);
   } else if (const auto* quant = std::get_if<QuantLinear>(&weights.form)) {
     table.linear_quant[quant->type](quant->weights, x, job);
   } else {
@@ -93,12 +95,14 @@ Result<std::unique_ptr<Linear>> CpuBackend::make_linear(const WeightSource& weig
 }
 
 void CpuBackend::embed(const Embedding& embedding, std::span<const std::int32_t> tokens, float* out) {
-  const TensorView& table = static_cast<const HostEmbedding&>(embedding).table;
+  const WeightSource& rows = static_cast<const HostEmbedding&>(embedding).rows;
   const int n = embedding.d_model;
   for_each(tokens.size(), kTokenGrain, [&](std::size_t i, int) {
     NIBBLE_CHECK(tokens[i] >= 0 && tokens[i] < embedding.vocab_size, "a token outside of the vocabulary");
-    const std::byte* row = table.row_span(tokens[i]).data();
     float* to = out + i * n;
+    if (const auto* fp8 = std::get_if<Fp8View>(&rows)) return fp8_row_to_f32(*fp8, tokens[i], to);
+    const TensorView& table = std::get<TensorView>(rows);
+    const std::byte* row = table.row_span(tokens[i]).data();
     switch (table.dtype) {
       case DType::kF16:
         return table_.embed_f16(reinterpret_cast<const std::uint16_t*>(row), n, to);

@@ -94,6 +94,22 @@ struct Q8Weights {
 constexpr int kQ8RecordScales = 16 * kLineBytes;
 constexpr int kQ8RecordBytes = 17 * kLineBytes;
 
+// E4M3FN rows. A record is 16 lines of four bytes a row, elements 4i + kQuadOrder[j], each byte with the exponent above
+// sign and mantissa (fp8_byte).
+struct Fp8Weights {
+  const std::uint8_t* records;  // [n_tiles, n_blocks, kFp8RecordBytes]
+  const float* g;               // scale * 2^-9, [n_tiles, ceil(n_blocks / 2^scale_shift), 16 rows]
+  int scale_shift;              // log2 of the blocks along K that share a scale
+  int n_scales;                 // along K
+  int n_out;
+  int n_in;
+};
+constexpr int kFp8RecordBytes = 16 * kLineBytes;
+constexpr int kFp8LargeExponent = 4;  // weights with this exponent and more are "large" (linear_rows.inl)
+constexpr std::uint8_t fp8_byte(std::uint8_t code) {
+  return static_cast<std::uint8_t>((code & 0x78) << 1 | code >> 7 << 3 | (code & 7));
+}
+
 struct QuantWeights {
   const std::uint8_t* records;        // [n_tiles, n_blocks, record_bytes of the layout]
   const std::uint16_t* super_scales;  // [n_tiles, n_in / 256, 2, kTileRows]: d and m in f16; of super-blocks only
@@ -184,6 +200,7 @@ struct KernelTable {
   void (*linear_w4a4)(const Nvfp4Weights&, const Activations&, const LinearJob&);  // q: [n_blocks, n_rows, 2, 64]
   void (*linear_rows16)(const Rows16Weights&, const Activations&, const LinearJob&);
   void (*linear_q8_0)(const Q8Weights&, const Activations&, const LinearJob&);
+  void (*linear_fp8)(const Fp8Weights&, const Activations&, const LinearJob&);
   void (*linear_quant[kQuantTypes])(const QuantWeights&, const Activations&, const LinearJob&);
   void (*linear_f32)(const F32Weights&, const Activations&, const LinearJob&);
 

@@ -39,6 +39,7 @@ inline F32V perturbed_gemv(F32V acc, int whole_blocks) {
 #include "kernels/cpu/attention.inl"
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/linear.inl"
+#include "kernels/cpu/linear_fp8.inl"
 #include "kernels/cpu/linear_nvfp4.inl"
 #include "kernels/cpu/linear_quant.inl"
 #include "kernels/cpu/linear_rows.inl"
@@ -60,6 +61,7 @@ constexpr KernelTable make_table(const char* isa) {
       .linear_w4a4 = linear_w4a4,
       .linear_rows16 = linear_rows16,
       .linear_q8_0 = linear_q8_0,
+      .linear_fp8 = linear_fp8,
       .linear_quant = {linear_quant<kQ4_0>, linear_quant<kQ4_1>, linear_quant<kQ5_0>, linear_quant<kQ5_1>,
                        linear_quant<kQ2_K>, linear_quant<kQ3_K>, linear_quant<kQ4_K>, linear_quant<kQ5_K>,
                        linear_quant<kQ6_K>},

@@ -28,7 +28,8 @@ template <int kStream>
   __asm__ volatile("" ::"i"(kStream));
 }
 
-// Sums of one block: of all 64 elements, or of its two halves where these carry scales of their own.
+// Sums of one block: of all 64 elements, or of its two halves where these carry scales of their own, or of what int16
+// hold of the weights and of the rest.
 struct BlockSums {
   I32V first, second;
 };
@@ -38,6 +39,7 @@ struct FormatOfBlocks {
   static constexpr int kBlocksPerStep = 1;
   static constexpr bool kHalves = false;         // a block is two blocks of weights, a step each
   static constexpr bool kHasExceptions = false;  // blocks that are summed otherwise
+  static constexpr bool kHasRest = false;        // a sum has a second part, which the int16 of a panel leave out
   static F32V finish(F32V acc) { return acc; }   // an output, before its bias
 
   // sums[t][v] += panel v times the block `at` + t of activations, both whole or of kParts equal parts this one.
@@ -143,6 +145,10 @@ inline void gemv_parts(const Format& format, const Activations& in, RecordPart f
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
       F32V& lanes = acc[t * kParts + p];
+      if constexpr (Format::kHasRest) {
+        lanes = format.step_with_rest(lanes, sums[t][p].first, sums[t][p].second, units, d + t);
+        continue;
+      }
       lanes = format.step(lanes, sums[t][p].first, 0, units, d + t);
       if constexpr (Format::kHalves) lanes = format.step(lanes, sums[t][p].second, 1, units, d + t);
     }
@@ -207,11 +213,44 @@ inline void gemv(const Format& format, const Activations& in, const LinearJob& j
 // next records in an L1 cache (with 8, 5 to 16 tokens lose 10 %), and for the activations of 512 tokens in an L2 cache.
 constexpr int kChunkBlocks = 4;  // a step, or several: where a chunk ends before, an exception starts a step
 
+// What panels leave out of the weights, of the pairs of elements that have any.
+template <bool kHasRest, int kVectors>
+struct PanelRest {};
+template <int kVectors>
+struct PanelRest<true, kVectors> {
+  alignas(64) std::int32_t words[kChunkBlocks][32][kVectors * kLanes];  // pairs of int16 of each row, if in the mask
+  std::uint32_t pairs[kChunkBlocks];                                    // a mask of 32
+
+  void add(int b, int pair, int v, I32V rest) {
+    std::int32_t* to = words[b][pair];
+    const std::uint32_t bit = std::uint32_t{1} << pair;
+    if ((pairs[b] & bit) == 0) {
+      for (int other = 0; other < kVectors; ++other) i32_store(to + other * kLanes, i32_zero());
+    }
+    pairs[b] |= bit;
+    i32_store(to + v * kLanes, rest);
+  }
+  // Of block b and n_tokens tokens, whose integers are q: [n_tokens, kVectors, kLanes].
+  [[gnu::noinline]] void sums(int b, const std::int16_t* q, int n_tokens, std::int32_t* out) const {
+    for (int t = 0; t < n_tokens; ++t, q += 64) {
+      for (int v = 0; v < kVectors; ++v, out += kLanes) {
+        I32V sum = i32_zero();
+        for (std::uint32_t left = pairs[b]; left != 0; left &= left - 1) {
+          const int pair = __builtin_ctz(left);
+          sum = pair_dot(sum, i32_load_pairs(words[b][pair] + v * kLanes), pair_set1(q + 2 * pair));
+        }
+        i32_store(out, sum);
+      }
+    }
+  }
+};
+
 // kVectors * kLanes rows of `n` blocks.
 template <int kVectors, class Format>
 struct PanelChunk {
   alignas(64) std::int16_t panels[kChunkBlocks][kVectors * kPanelSize];
   typename Format::Units units[kChunkBlocks][kVectors];
+  PanelRest<Format::kHasRest, kVectors> rest;
   int first;
   int n;
 };
@@ -242,6 +281,22 @@ template <int kTokens, int kVectors, class Format>
       }
       Format::template dot<kParts>(chunk.panels[b], part, in, at, sums);
       if (!ends_step<Format>(chunk.first + b, in.n_blocks)) continue;
+      if constexpr (Format::kHasRest) {
+        if (chunk.rest.pairs[b] != 0) {
+          std::int32_t rest[kTokens * kVectors * kLanes];
+          chunk.rest.sums(b, in.q + 64 * at, kTokens, rest);
+#pragma GCC unroll 16
+          for (int i = 0; i < kTokens; ++i) {
+#pragma GCC unroll 8
+            for (int v = 0; v < kVectors; ++v) {
+              acc[i][v] =
+                  format.step_with_rest(acc[i][v], sums[i][v], i32_load_pairs(rest + (i * kVectors + v) * kLanes),
+                                        chunk.units[b][v], in.d + at + i);
+            }
+          }
+          continue;
+        }
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < kTokens; ++i) {
 #pragma GCC unroll 8
@@ -286,12 +341,18 @@ inline void pack_chunk(const Format& format, int row, int block, int n_blocks, P
   chunk.first = block;
   chunk.n = 0;
   for (; chunk.n < kChunkBlocks && block < n_blocks; ++chunk.n, ++block) {
+    if constexpr (Format::kHasRest) chunk.rest.pairs[chunk.n] = 0;
     for (int v = 0; v < kVectors; ++v) {
       const auto part = format.part(row + v * kLanes, block);
       if constexpr (Format::kHasExceptions) {  // with kVectors = 1
         if (format.is_exception(part)) return;
       }
-      format.pack(part, chunk.panels[chunk.n] + v * kPanelSize);
+      std::int16_t* const panel = chunk.panels[chunk.n] + v * kPanelSize;
+      if constexpr (Format::kHasRest) {
+        format.pack(part, panel, chunk.rest, chunk.n, v);
+      } else {
+        format.pack(part, panel);
+      }
       chunk.units[chunk.n][v] = format.units(part);
     }
   }

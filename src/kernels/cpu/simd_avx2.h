@@ -88,6 +88,9 @@ inline I32V i32_load_pairs(const void* p) {
 inline I32V operator+(I32V a, I32V b) {
   return {_mm256_add_epi32(a.v, b.v)};
 }
+inline I32V operator&(I32V a, I32V b) {
+  return {_mm256_and_si256(a.v, b.v)};
+}
 // x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
 inline F32V f32_raise(F32V x, I32V exponent) {
   return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), exponent.v))};
@@ -158,6 +161,59 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   const __m256i four = load_256(p);
   first = {_mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8)};
   second = {_mm256_srai_epi16(four, 8)};
+}
+
+// --- records of FP8 (linear_fp8.inl): a byte is exponent << 4 | sign << 3 | mantissa ---
+
+inline __m256i twice_128(__m128i table) {
+  return _mm256_broadcastsi128_si256(table);
+}
+// Exponents of the bytes at even and at odd places, each with a sign bit at the other places, which looks up a zero.
+struct Fp8Exponents {
+  __m256i all, even, odd;
+};
+inline Fp8Exponents fp8_exponents(__m256i codes) {
+  const __m256i all = _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+  return {all, _mm256_or_si256(all, _mm256_set1_epi16(static_cast<short>(0x8000))),
+          _mm256_or_si256(all, _mm256_set1_epi16(0x80))};
+}
+inline __m256i fp8_mantissas(__m256i codes) {
+  const __m256i mantissa = twice_128(_mm_setr_epi8(8, 9, 10, 11, 12, 13, 14, 15, -8, -9, -10, -11, -12, -13, -14, -15));
+  return _mm256_shuffle_epi8(mantissa, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+}
+// Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
+inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
+  const __m256i power =
+      twice_128(_mm_setr_epi8(0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, static_cast<char>(128), 0, 0, 0, 0));
+  const __m256i upper = twice_128(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8));  // times 256
+  const __m256i codes = load_256(p), mantissa = fp8_mantissas(codes);
+  const Fp8Exponents e = fp8_exponents(codes);
+  const auto product = [&](__m256i exponent) {
+    const __m256i low = _mm256_maddubs_epi16(_mm256_shuffle_epi8(power, exponent), mantissa);
+    const __m256i high = _mm256_maddubs_epi16(_mm256_shuffle_epi8(upper, exponent), mantissa);
+    return _mm256_add_epi16(low, _mm256_slli_epi16(high, 8));
+  };
+  first = {product(e.even)};
+  second = {product(e.odd)};
+}
+// Whether a weight of a smaller exponent is not zero.
+inline bool fp8_has_small(const std::uint8_t* p) {
+  const __m256i codes = load_256(p);
+  const __m256i upper = _mm256_and_si256(codes, _mm256_set1_epi8(static_cast<char>(0xC0)));
+  const __m256i is_small = _mm256_cmpeq_epi8(upper, _mm256_setzero_si256());
+  return _mm256_testz_si256(is_small, _mm256_and_si256(codes, _mm256_set1_epi8(0x37))) == 0;
+}
+// The weights of smaller exponents, zeros for others.
+inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
+  const __m256i power = twice_128(_mm_setr_epi8(1, 1, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  const __m256i subnormal = twice_128(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, -1, -2, -3, -4, -5, -6, -7));
+  const __m256i codes = load_256(p);
+  const Fp8Exponents e = fp8_exponents(codes);
+  const __m256i without = _mm256_shuffle_epi8(subnormal, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+  const __m256i mantissa =
+      _mm256_blendv_epi8(fp8_mantissas(codes), without, _mm256_cmpeq_epi8(e.all, _mm256_setzero_si256()));
+  first = {_mm256_maddubs_epi16(_mm256_shuffle_epi8(power, e.even), mantissa)};
+  second = {_mm256_maddubs_epi16(_mm256_shuffle_epi8(power, e.odd), mantissa)};
 }
 
 // --- records of NVFP4 (nvfp4_tiles.h) ---

@@ -76,6 +76,9 @@ inline I32V i32_load_pairs(const void* p) {
 inline I32V operator+(I32V a, I32V b) {
   return {_mm512_add_epi32(a.v, b.v)};
 }
+inline I32V operator&(I32V a, I32V b) {
+  return {_mm512_and_si512(a.v, b.v)};
+}
 // x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
 inline F32V f32_raise(F32V x, I32V exponent) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), exponent.v))};
@@ -125,6 +128,42 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   const __m512i four = _mm512_loadu_si512(p);
   first = {_mm512_srai_epi16(_mm512_slli_epi16(four, 8), 8)};
   second = {_mm512_srai_epi16(four, 8)};
+}
+
+// --- records of FP8 (linear_fp8.inl): a byte is exponent << 4 | sign << 3 | mantissa ---
+
+// Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
+inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
+  // A word's index has five bits, so the table holds the sixteen values twice and no mask is needed.
+  const __m512i mantissa = _mm512_set4_epi64(0xFFF1FFF2FFF3FFF4, 0xFFF5FFF6FFF7FFF8,  //
+                                             0x000F000E000D000C, 0x000B000A00090008);
+  const __m512i four = _mm512_set1_epi16(kFp8LargeExponent), low = _mm512_set1_epi16(15);
+  const __m512i codes = _mm512_loadu_si512(p);
+  const __m512i m0 = _mm512_permutexvar_epi16(codes, mantissa);
+  const __m512i m1 = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), mantissa);
+  // A shift by a negative number is one by more than 15 and leaves nothing.
+  const __m512i s0 = _mm512_sub_epi16(_mm512_and_si512(_mm512_srli_epi16(codes, 4), low), four);
+  const __m512i s1 = _mm512_sub_epi16(_mm512_srli_epi16(codes, 12), four);
+  first = {_mm512_sllv_epi16(m0, s0)};
+  second = {_mm512_sllv_epi16(m1, s1)};
+}
+// Whether a weight of a smaller exponent is not zero.
+inline bool fp8_has_small(const std::uint8_t* p) {
+  const __m512i codes = _mm512_loadu_si512(p);
+  const __mmask64 is_small = _mm512_testn_epi8_mask(codes, _mm512_set1_epi8(static_cast<char>(0xC0)));
+  return _mm512_mask_test_epi8_mask(is_small, codes, _mm512_set1_epi8(0x37)) != 0;
+}
+// The weights of smaller exponents, zeros for others.
+inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
+  // By exponent, sign and mantissa, six bits.
+  const __m512i low = _mm512_set_epi64(0xFFF1FFF2FFF3FFF4, 0xFFF5FFF6FFF7FFF8, 0x000F000E000D000C, 0x000B000A00090008,
+                                       0xFFF9FFFAFFFBFFFC, 0xFFFDFFFEFFFF0000, 0x0007000600050004, 0x0003000200010000);
+  const __m512i high = _mm512_set_epi64(0xFFC4FFC8FFCCFFD0, 0xFFD4FFD8FFDCFFE0, 0x003C003800340030, 0x002C002800240020,
+                                        0xFFE2FFE4FFE6FFE8, 0xFFEAFFECFFEEFFF0, 0x001E001C001A0018, 0x0016001400120010);
+  const __m512i codes = _mm512_loadu_si512(p), others = _mm512_srli_epi16(codes, 8);
+  const __m512i upper = _mm512_set1_epi16(0xC0);
+  first = {_mm512_maskz_permutex2var_epi16(_mm512_testn_epi16_mask(codes, upper), low, codes, high)};
+  second = {_mm512_maskz_permutex2var_epi16(_mm512_testn_epi16_mask(others, upper), low, others, high)};
 }
 
 // --- records of NVFP4 (nvfp4_tiles.h) ---

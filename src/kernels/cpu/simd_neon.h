@@ -82,6 +82,9 @@ inline I32V i32_load_pairs(const void* p) {
 inline I32V operator+(I32V a, I32V b) {
   return {vaddq_s32(a.v, b.v)};
 }
+inline I32V operator&(I32V a, I32V b) {
+  return {vandq_s32(a.v, b.v)};
+}
 // x times a power of two that keeps it normal, given as what to add to its exponent; finite and positive if x is zero.
 inline F32V f32_raise(F32V x, I32V exponent) {
   return {vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.v), exponent.v))};
@@ -178,6 +181,47 @@ inline void split_quads(const std::uint8_t* p, I32V& first, I32V& second) {
   const int16x8_t four = vreinterpretq_s16_u8(vld1q_u8(p));
   first = {vreinterpretq_s32_s16(vshrq_n_s16(vshlq_n_s16(four, 8), 8))};
   second = {vreinterpretq_s32_s16(vshrq_n_s16(four, 8))};
+}
+
+// --- records of FP8 (linear_fp8.inl): a byte is exponent << 4 | sign << 3 | mantissa ---
+
+// Words times 2^(exponent - bias) where `is_kept`, otherwise zeros; of the bytes at even and at odd places.
+inline void fp8_shift(int8x16_t mantissa, uint8x16_t exponent, int bias, uint8x16_t is_kept, I32V& first,
+                      I32V& second) {
+  const int16x8_t m = vreinterpretq_s16_s8(vandq_s8(mantissa, vreinterpretq_s8_u8(is_kept)));
+  const uint16x8_t e = vreinterpretq_u16_u8(exponent);
+  const int16x8_t zero = vdupq_n_s16(0), from = vdupq_n_s16(static_cast<std::int16_t>(bias));
+  const int16x8_t e0 = vreinterpretq_s16_u16(vandq_u16(e, vdupq_n_u16(15)));
+  const int16x8_t e1 = vreinterpretq_s16_u16(vshrq_n_u16(e, 8));
+  const int16x8_t m0 = vshrq_n_s16(vshlq_n_s16(m, 8), 8), m1 = vshrq_n_s16(m, 8);
+  first = {vreinterpretq_s32_s16(vshlq_s16(m0, vmaxq_s16(vsubq_s16(e0, from), zero)))};
+  second = {vreinterpretq_s32_s16(vshlq_s16(m1, vmaxq_s16(vsubq_s16(e1, from), zero)))};
+}
+inline int8x16_t fp8_mantissas(uint8x16_t codes) {
+  const int8x16_t mantissa = {8, 9, 10, 11, 12, 13, 14, 15, -8, -9, -10, -11, -12, -13, -14, -15};
+  return vqtbl1q_s8(mantissa, vandq_u8(codes, vdupq_n_u8(15)));
+}
+inline uint8x16_t fp8_is_small(uint8x16_t codes) {
+  return vcltq_u8(codes, vdupq_n_u8(kFp8LargeExponent << 4));
+}
+// Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
+inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
+  const uint8x16_t codes = vld1q_u8(p);
+  fp8_shift(fp8_mantissas(codes), vshrq_n_u8(codes, 4), kFp8LargeExponent, vmvnq_u8(fp8_is_small(codes)), first,
+            second);
+}
+// Whether a weight of a smaller exponent is not zero.
+inline bool fp8_has_small(const std::uint8_t* p) {
+  const uint8x16_t codes = vld1q_u8(p);
+  return vmaxvq_u8(vandq_u8(fp8_is_small(codes), vandq_u8(codes, vdupq_n_u8(0x37)))) != 0;
+}
+// The weights of smaller exponents, zeros for others.
+inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
+  const int8x16_t subnormal = {0, 1, 2, 3, 4, 5, 6, 7, 0, -1, -2, -3, -4, -5, -6, -7};
+  const uint8x16_t codes = vld1q_u8(p), exponent = vshrq_n_u8(codes, 4);
+  const int8x16_t without = vqtbl1q_s8(subnormal, vandq_u8(codes, vdupq_n_u8(15)));
+  const int8x16_t mantissa = vbslq_s8(vceqzq_u8(exponent), without, fp8_mantissas(codes));
+  fp8_shift(mantissa, exponent, 1, fp8_is_small(codes), first, second);
 }
 
 // --- panels: a half of a vector is an element of all rows, so that products are added without a pairwise step ---

@@ -92,6 +92,10 @@ inline F32V f32_raise(F32V x, I32V exponent) {
   }
   return x;
 }
+inline I32V operator&(I32V a, I32V b) {
+  for (int i = 0; i < kLanes; ++i) a.v[i] &= b.v[i];
+  return a;
+}
 inline I32V i32_times_8(I32V a) {
   for (int i = 0; i < kLanes; ++i) a.v[i] *= 8;
   return a;
@@ -162,6 +166,43 @@ inline I32V i32_load_pairs(const void* p) {
     const auto at = [&](int j) { return static_cast<std::int8_t>(p[4 * r + j]); };
     first.v[r] = pair(at(0), at(2));
     second.v[r] = pair(at(1), at(3));
+  }
+}
+
+// --- records of FP8 (linear_fp8.inl): a byte is exponent << 4 | sign << 3 | mantissa ---
+
+inline std::int32_t word_pair(int low, int high) {
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(low) & 0xFFFF) | static_cast<std::uint32_t>(high) << 16);
+}
+// Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
+[[gnu::noinline]] void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
+  const auto weight = [](int byte) {
+    const int exponent = byte >> 4, magnitude = (8 + (byte & 7)) << exponent >> kFp8LargeExponent;
+    if (exponent < kFp8LargeExponent) return 0;
+    return (byte & 8) != 0 ? -magnitude : magnitude;
+  };
+  for (int r = 0; r < kLanes; ++r, p += 4) {
+    first.v[r] = word_pair(weight(p[0]), weight(p[2]));
+    second.v[r] = word_pair(weight(p[1]), weight(p[3]));
+  }
+}
+// Whether a weight of a smaller exponent is not zero.
+inline bool fp8_has_small(const std::uint8_t* p) {
+  bool found = false;
+  for (int i = 0; i < 4 * kLanes; ++i) found |= p[i] >> 4 < kFp8LargeExponent && (p[i] & 0x37) != 0;
+  return found;
+}
+// The weights of smaller exponents, zeros for others.
+[[gnu::noinline]] void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
+  const auto weight = [](int byte) {
+    const int exponent = byte >> 4, mantissa = byte & 7;
+    if (exponent >= kFp8LargeExponent) return 0;
+    const int magnitude = exponent == 0 ? mantissa : (8 + mantissa) << (exponent - 1);
+    return (byte & 8) != 0 ? -magnitude : magnitude;
+  };
+  for (int r = 0; r < kLanes; ++r, p += 4) {
+    first.v[r] = word_pair(weight(p[0]), weight(p[2]));
+    second.v[r] = word_pair(weight(p[1]), weight(p[3]));
   }
 }
 

@@ -102,7 +102,7 @@ Result<std::unique_ptr<CpuLinear>> make_rows16(const TensorView& view, const Ker
   return linear;
 }
 
-// --- Q8_0, F32 ---
+// --- Q8_0 ---
 
 // One row's share of the records of a tile; false if a scale is not finite.
 bool pack_q8_row(const std::uint8_t* blocks, std::size_t n_halves, std::size_t row_in_tile, std::uint8_t* records) {
@@ -143,6 +143,48 @@ Result<std::unique_ptr<CpuLinear>> make_q8(const TensorView& view, ThreadPool& p
   return linear;
 }
 
+// --- FP8 ---
+
+void pack_fp8_row(std::span<const std::uint8_t> codes, std::size_t row_in_tile, std::uint8_t* records) {
+  constexpr std::size_t kQuad = 4;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    std::uint8_t* quad = records + i / kQuad * kLineBytes + kQuad * row_in_tile;
+    quad[kQuadOrder[i % kQuad]] = fp8_byte(codes[i]);
+  }
+}
+
+Result<std::unique_ptr<CpuLinear>> make_fp8(const Fp8View& view, ThreadPool& pool, PageArena& arena) {
+  static_assert(kFp8RecordBytes == nc1::kBlock * kTileRows && kFp8Tile == 2 * nc1::kBlock);
+  const std::size_t n_blocks = blocks_of(view.cols), n_tiles = tiles_of(view.rows);
+  const bool is_tiled = view.scale_cols < view.cols;
+  const std::size_t n_scales = is_tiled ? (n_blocks + 1) / 2 : 1;
+  Fp8Linear form;
+  form.records = arena.allocate(n_tiles * n_blocks * kFp8RecordBytes);
+  form.g = AlignedBuffer<float>(n_tiles * n_scales * kTileRows);
+  const auto pack_rows = [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t row = begin; row < end; ++row) {
+      const std::size_t tile = row / kTileRows, row_in_tile = row % kTileRows;
+      pack_fp8_row(view.row_codes(row), row_in_tile, form.records.data.get() + tile * n_blocks * kFp8RecordBytes);
+      for (std::size_t i = 0; i < n_scales; ++i) {
+        form.g.data()[(tile * n_scales + i) * kTileRows + row_in_tile] = view.scale(row, i * kFp8Tile) * 0x1p-9F;
+      }
+    }
+  };
+  pool.parallel_for(view.rows, kTileRows, std::ref(pack_rows));
+  form.weights = {.records = form.records.data.get(),
+                  .g = form.g.data(),
+                  .scale_shift = is_tiled ? 1 : 31,
+                  .n_scales = static_cast<int>(n_scales),
+                  .n_out = static_cast<int>(view.rows),
+                  .n_in = static_cast<int>(view.cols)};
+  auto linear = std::make_unique<CpuLinear>();
+  linear->reads_source = false;
+  linear->form = std::move(form);
+  return linear;
+}
+
+// --- F32 and the block-quantized types ---
+
 Result<std::unique_ptr<CpuLinear>> make_f32(const TensorView& view) {
   const auto* values = reinterpret_cast<const float*>(view.bytes.data());
   const std::size_t n = view.rows() * view.cols();
@@ -177,7 +219,7 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, const Kern
       return Error{.message = "weights of a type that no kernel takes",
                    .tensor = std::string(view.name),
                    .found = std::string(dtype_name(view.dtype)),
-                   .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K",
+                   .expected = "NVFP4, FP8 with its scales, F32, F16, BF16, or one of Q4_0 to Q6_K",
                    .hint = "convert the file with 'nibble quantize'"};
   }
 }
@@ -186,19 +228,22 @@ Result<std::unique_ptr<CpuLinear>> make_dense(const TensorView& view, const Kern
 
 Result<std::unique_ptr<Linear>> make_cpu_linear(const WeightSource& source, const KernelTable& table, ThreadPool& pool,
                                                 PageArena& arena, ActivationFormat format) {
-  const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
-  const auto* dense = std::get_if<TensorView>(&source);
-  const std::uint64_t rows = nvfp4 != nullptr ? nvfp4->rows : dense->rows();
-  const std::uint64_t cols = nvfp4 != nullptr ? nvfp4->cols : dense->cols();
+  const auto [name, rows, cols] = shape_of(source);
   constexpr std::uint64_t kMaxExtent = INT_MAX / 2;
   if (rows == 0 || cols == 0 || rows > kMaxExtent || cols > kMaxExtent) {
     return Error{.message = "a linear layer has an impossible shape",
-                 .tensor = std::string(nvfp4 != nullptr ? nvfp4->name : dense->name),
+                 .tensor = std::string(name),
                  .found = std::to_string(cols) + " inputs, " + std::to_string(rows) + " outputs",
                  .expected = "1 to " + std::to_string(kMaxExtent) + " of each"};
   }
-  NIBBLE_ASSIGN(std::unique_ptr<CpuLinear> linear, nvfp4 != nullptr ? make_nvfp4(*nvfp4, format, table, pool, arena)
-                                                                    : make_dense(*dense, table, pool, arena));
+  std::unique_ptr<CpuLinear> linear;
+  if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
+    NIBBLE_ASSIGN(linear, make_nvfp4(*nvfp4, format, table, pool, arena));
+  } else if (const auto* fp8 = std::get_if<Fp8View>(&source)) {
+    NIBBLE_ASSIGN(linear, make_fp8(*fp8, pool, arena));
+  } else {
+    NIBBLE_ASSIGN(linear, make_dense(std::get<TensorView>(source), table, pool, arena));
+  }
   linear->n_out = static_cast<int>(rows);
   linear->n_in = static_cast<int>(cols);
   return std::unique_ptr<Linear>(std::move(linear));

@@ -29,12 +29,17 @@ struct Q8Linear {
   PageSpan records;
   Q8Weights weights = {};
 };
+struct Fp8Linear {
+  PageSpan records;
+  AlignedBuffer<float> g;
+  Fp8Weights weights = {};
+};
 struct F32Linear {
   F32Weights weights = {};
 };
 
 struct CpuLinear final : Linear {
-  std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, QuantLinear, F32Linear> form;
+  std::variant<Nvfp4Linear, Rows16Linear, Q8Linear, Fp8Linear, QuantLinear, F32Linear> form;
 };
 
 // Refuses what the contracts cannot compute: a tensor scale outside [2^-42, 2^42] for a11, non-finite weights, other

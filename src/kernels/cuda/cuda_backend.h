@@ -47,7 +47,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override {
     return hint_for(activations_, loader_.linear(weights));
   }
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+  Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource& table) override {
     return hint_for(activations_, loader_.embedding(table));
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;

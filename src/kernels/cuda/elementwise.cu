@@ -1,6 +1,7 @@
 // Look-ups, norms, gates and sums: one pass over memory each, quantization of the next layer's input included.
 #include <algorithm>
 
+#include "format/e4m3.h"
 #include "kernels/cuda/device_math.cuh"
 
 namespace nibble::kernels::cuda {
@@ -50,6 +51,10 @@ __device__ float element(const Rows& table, std::size_t row, int i) {
       return format::f16_to_f32(static_cast<const std::uint16_t*>(table.values)[at]);
     case RowFormat::kBF16:
       return format::bf16_to_f32(static_cast<const std::uint16_t*>(table.values)[at]);
+    case RowFormat::kFp8: {
+      const float scale = table.g[row * table.n_scales + i / table.scale_columns] * 512.0f;  // exact
+      return format::e4m3_decode(static_cast<const std::uint8_t*>(table.values)[at]) * scale;
+    }
     case RowFormat::kQuant:
       return quant_element(table, row, i);
     case RowFormat::kQ8:

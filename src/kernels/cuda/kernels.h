@@ -69,7 +69,7 @@ struct QuantizedW4A4 {
 
 // --- elementwise.cu ---
 
-enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8, kQuant };
+enum class RowFormat : std::int32_t { kF32, kF16, kBF16, kQ8, kFp8, kQuant };
 
 // What the block-quantized types of section 12 have beside their codes: w = d * scale * (code - offset) - m * minimum.
 // Groups are of 16 elements here, which is what a lane takes.
@@ -92,10 +92,13 @@ struct Rows {
   int n_out = 0;
   int n_in = 0;
   int stride = 0;                         // elements from one row to the next
-  const void* values = nullptr;           // [n_out, stride]: f32, f16, bf16 or int8; kQuant: codes
+  const void* values = nullptr;           // [n_out, stride]: f32, f16, bf16, int8 or E4M3; kQuant: codes
   const std::uint16_t* scales = nullptr;  // kQ8: f16 [n_out, n_in / 32]
   const std::uint8_t* units = nullptr;    // kF16, kBF16: exponent of a block's
                                           // unit + 127, [n_out, n_blocks]
+  const float* g = nullptr;               // kFp8: scale * 2^-9, [n_out, n_scales]
+  int n_scales = 1;                       // along K
+  int scale_columns = 1;                  // of K, that share one
   QuantRows quant;                        // kQuant
   bool operator==(const Rows&) const = default;
 };

@@ -1,4 +1,6 @@
-// F16 and BF16 rows as integers of 15 bits in two planes of bytes, Q8_0 rows as bytes, F32 rows as float reductions.
+// F16 and BF16 rows as integers of 15 bits in two planes of bytes, Q8_0 rows as bytes, E4M3 rows as integers of 18
+// bits, F32 rows as float reductions.
+#include "format/e4m3.h"
 #include "kernels/cuda/linear_common.cuh"
 
 namespace nibble::kernels::cuda {
@@ -105,6 +107,52 @@ class Q8Format : public A11Format {
   Rows w_;
 };
 
+// E4M3: integers in units of 2^-9, whose sum over a block has up to 34 bits.
+class Fp8Format : public A11Format {
+ public:
+  using Sum = long long;
+  struct Packed {
+    int w[kLaneElements];
+  };
+  using Unit = float;
+
+  explicit Fp8Format(const Rows& rows) : w_(rows) {}
+  __host__ __device__ int n_out() const { return w_.n_out; }
+  __device__ int n_in() const { return w_.n_in; }
+  __device__ int n_sums() const { return padded_columns(w_.n_in) / kBlockColumns; }
+
+  __device__ Packed load(int row, int element) const {
+    if (element >= w_.n_in) return {};
+    const auto* codes =
+        static_cast<const std::uint8_t*>(w_.values) + static_cast<std::size_t>(row) * w_.stride + element;
+    const uint4 bytes = *reinterpret_cast<const uint4*>(codes);
+    const u32 words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+    Packed packed;
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i) packed.w[i] = format::e4m3_x512(words[i / 4] >> (8 * (i % 4)) & 0xFFu);
+    return packed;
+  }
+  __device__ Unit unit(int row, int block) const {
+    return w_.g[static_cast<std::size_t>(row) * w_.n_scales + block * kBlockColumns / w_.scale_columns];
+  }
+  __device__ void dot(const Packed& w, const Activations16& q, Sum (&sums)[1]) const {
+    constexpr int kHalf = kLaneElements / 2;
+    int half[2] = {};  // 8 * 229,376 * 1,023 < 2^31
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i) {
+      const int pair = q.pairs[i / 2];
+      half[i / kHalf] += w.w[i] * (i % 2 == 0 ? static_cast<std::int16_t>(pair) : pair >> 16);
+    }
+    sums[0] = static_cast<long long>(half[0]) + half[1];
+  }
+  __device__ Term term(int, Sum sum, Unit g, float d) const {
+    return {__ll2float_rn(sum), d * g};
+  }
+
+ private:
+  Rows w_;
+};
+
 // Section 5: a thread block an output.
 __global__ void __launch_bounds__(format::nc1::kReduceLanes) linear_f32_kernel(LinearRowsArgs a) {
   const std::size_t row = blockIdx.x, token = blockIdx.y;
@@ -126,6 +174,8 @@ cudaError_t launch(const LinearRowsArgs& a, cudaStream_t stream) {
       return launch_linear(Rows16Format<RowFormat::kBF16>(a.weights), a.input, a.bias, a.out, a.n_rows, stream);
     case RowFormat::kQ8:
       return launch_linear(Q8Format(a.weights), a.input, a.bias, a.out, a.n_rows, stream);
+    case RowFormat::kFp8:
+      return launch_linear(Fp8Format(a.weights), a.input, a.bias, a.out, a.n_rows, stream);
     case RowFormat::kQuant:
       return launch_linear_quant(a, stream);
     case RowFormat::kF32:

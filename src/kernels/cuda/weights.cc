@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "format/nc1.h"
 #include "kernels/cuda/quant_rows.h"
@@ -33,7 +35,7 @@ Error no_kernel(const TensorView& view) {
   return Error{.message = "weights of a type that the cuda backend has no kernel for",
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
-               .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K",
+               .expected = "NVFP4, FP8 with its scales, F32, F16, BF16, or one of Q4_0 to Q6_K",
                .hint = "convert the file with 'nibble quantize'"};
 }
 
@@ -94,7 +96,7 @@ class BadFlag {
 
 bool has_kernel_for(DType dtype) {
   RowFormat format = RowFormat::kF32;
-  return dtype == DType::kNVFP4_E2M1 || row_format(dtype, format);
+  return dtype == DType::kNVFP4_E2M1 || dtype == DType::kF8_E4M3FN || row_format(dtype, format);
 }
 
 std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
@@ -106,6 +108,8 @@ std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
     return packs() ? nvfp4_packed_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols))
                    : n / 2 + n / kNvfp4Group;
   }
+  // With a scale a row; those of a tensor are spread over its rows.
+  if (weights.dtype == DType::kF8_E4M3FN) return weights.rows * (row_stride(weights.cols) + sizeof(float));
   RowFormat format = RowFormat::kF32;
   if (!row_format(weights.dtype, format)) return weights.bytes;
   switch (format) {
@@ -116,6 +120,7 @@ std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
       return weights.rows * (row_stride(weights.cols) * 2 + (weights.cols + kBlockColumns - 1) / kBlockColumns);
     case RowFormat::kQ8:
       return n + n / 32 * sizeof(std::uint16_t);
+    case RowFormat::kFp8:
     case RowFormat::kQuant:
       break;
   }
@@ -202,17 +207,49 @@ Status WeightLoader::pack_fp4(const Nvfp4View& view, DeviceNvfp4& to) {
 // Values as they are, rows padded with zeros.
 Status WeightLoader::load_values(const TensorView& view, DeviceRows& to) {
   const std::size_t element = view.dtype == DType::kF32 ? 4 : 2;
-  const std::size_t rows = view.rows(), row_bytes = view.row_bytes(), pitch = to.rows.stride * element;
+  const std::size_t rows = view.rows(), pitch = to.rows.stride * element;
   NIBBLE_ASSIGN(to.values, memory_for(view.name, rows * pitch));
+  return copy_rows(view.bytes.data(), rows, view.row_bytes(), pitch, to.values);
+}
+
+Status WeightLoader::copy_rows(const void* from, std::size_t rows, std::size_t row_bytes, std::size_t pitch,
+                               DeviceMemory& to) {
   if (pitch == row_bytes) {
-    return uploader_.upload(to.values.as<void>(), view.bytes);
+    return uploader_.upload(to.as<void>(), {static_cast<const std::byte*>(from), rows * row_bytes});
   }
   const std::string what = fmt::format("{} bytes of rows", rows * pitch);
-  NIBBLE_TRY(check(cudaMemsetAsync(to.values.as<void>(), 0, rows * pitch, stream_.get()), "cudaMemsetAsync", what));
-  NIBBLE_TRY(check(cudaMemcpy2DAsync(to.values.as<void>(), pitch, view.bytes.data(), row_bytes, row_bytes, rows,
-                                     cudaMemcpyHostToDevice, stream_.get()),
-                   "cudaMemcpy2DAsync", what));
+  NIBBLE_TRY(check(cudaMemsetAsync(to.as<void>(), 0, rows * pitch, stream_.get()), "cudaMemsetAsync", what));
+  NIBBLE_TRY(check(
+      cudaMemcpy2DAsync(to.as<void>(), pitch, from, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice, stream_.get()),
+      "cudaMemcpy2DAsync", what));
   return stream_.wait();  // the source may go
+}
+
+// Codes as they are, rows padded with zeros, and a row's scales beside them.
+Result<std::shared_ptr<const DeviceRows>> WeightLoader::try_rows(const Fp8View& view) {
+  NIBBLE_TRY(check_extent(view.name, view.rows, view.cols));
+  if (auto known = loaded_[view.codes.data()].lock()) return known;
+  auto to = std::make_shared<DeviceRows>();
+  const std::size_t pitch = row_stride(view.cols);
+  const std::uint64_t n_scales = (view.cols + view.scale_cols - 1) / view.scale_cols;
+  std::vector<float> g(view.rows * n_scales);
+  for (std::uint64_t i = 0; i < g.size(); ++i)
+    g[i] = view.scale(i / n_scales, i % n_scales * view.scale_cols) * 0x1p-9F;
+  NIBBLE_ASSIGN(to->values, memory_for(view.name, view.rows * pitch));
+  NIBBLE_ASSIGN(to->scales, memory_for(view.name, g.size() * sizeof(float)));
+  NIBBLE_TRY(copy_rows(view.codes.data(), view.rows, view.cols, pitch, to->values));
+  NIBBLE_TRY(uploader_.upload(to->scales.as<void>(), std::as_bytes(std::span<const float>(g))));
+  to->rows = {.format = RowFormat::kFp8,
+              .n_out = static_cast<int>(view.rows),
+              .n_in = static_cast<int>(view.cols),
+              .stride = static_cast<int>(pitch),
+              .values = to->values.as<void>(),
+              .g = to->scales.as<float>(),
+              .n_scales = static_cast<int>(n_scales),
+              .scale_columns = static_cast<int>(view.scale_cols),
+              .quant = {}};
+  loaded_[view.codes.data()] = to;
+  return std::shared_ptr<const DeviceRows>(std::move(to));
 }
 
 Status WeightLoader::load_q8(const TensorView& view, DeviceRows& to) {
@@ -297,9 +334,10 @@ Status WeightLoader::check_values(const TensorView& view, DeviceRows& to) {
   return ok_status();
 }
 
-Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const TensorView& view) {
-  auto loaded = try_rows(view);
-  if (!loaded.ok()) return about(view.name, std::move(loaded).error());
+Result<std::shared_ptr<const DeviceRows>> WeightLoader::rows(const WeightSource& source) {
+  const auto* eight = std::get_if<Fp8View>(&source);
+  auto loaded = eight != nullptr ? try_rows(*eight) : try_rows(std::get<TensorView>(source));
+  if (!loaded.ok()) return about(shape_of(source).name, std::move(loaded).error());
   return loaded;
 }
 
@@ -341,8 +379,7 @@ Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source)
     linear->n_in = static_cast<int>(view->cols);
     return std::unique_ptr<Linear>(std::move(linear));
   }
-  const auto& view = std::get<TensorView>(source);
-  NIBBLE_ASSIGN(const auto matrix, rows(view));
+  NIBBLE_ASSIGN(const auto matrix, rows(source));
   if (matrix->not_finite) return *matrix->not_finite;
   linear->n_out = matrix->rows.n_out;
   linear->n_in = matrix->rows.n_in;
@@ -350,17 +387,19 @@ Result<std::unique_ptr<Linear>> WeightLoader::linear(const WeightSource& source)
   return std::unique_ptr<Linear>(std::move(linear));
 }
 
-Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const TensorView& table) {
+Result<std::unique_ptr<Embedding>> WeightLoader::embedding(const WeightSource& source) {
+  const auto* tensor = std::get_if<TensorView>(&source);
   RowFormat format = RowFormat::kF32;
-  if (!row_format(table.dtype, format)) {
+  const bool is_known = tensor != nullptr ? row_format(tensor->dtype, format) : std::holds_alternative<Fp8View>(source);
+  if (!is_known) {
     return Error{.message = "an embedding table of a type that the cuda backend does not look up",
-                 .tensor = std::string(table.name),
-                 .found = std::string(dtype_name(table.dtype)),
-                 .expected = "F32, F16, BF16, or one of Q4_0 to Q6_K",
+                 .tensor = std::string(shape_of(source).name),
+                 .found = std::string(dtype_name(tensor != nullptr ? tensor->dtype : DType::kNVFP4_E2M1)),
+                 .expected = "F32, F16, BF16, FP8 with its scales, or one of Q4_0 to Q6_K",
                  .hint = "convert the file with 'nibble quantize'"};
   }
   auto embedding = std::make_unique<CudaEmbedding>();
-  NIBBLE_ASSIGN(embedding->table, rows(table));
+  NIBBLE_ASSIGN(embedding->table, rows(source));
   embedding->vocab_size = embedding->table->rows.n_out;
   embedding->d_model = embedding->table->rows.n_in;
   return std::unique_ptr<Embedding>(std::move(embedding));

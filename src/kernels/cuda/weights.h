@@ -50,7 +50,7 @@ class WeightLoader {
 
   // Refuses what nc1 cannot compute, as every backend does, and what does not fit.
   Result<std::unique_ptr<Linear>> linear(const WeightSource& source);
-  Result<std::unique_ptr<Embedding>> embedding(const TensorView& table);
+  Result<std::unique_ptr<Embedding>> embedding(const WeightSource& table);
   // What the layout of these weights takes of the device's memory.
   std::uint64_t bytes_of(const WeightShape& weights) const;
   Uploader& uploader() { return uploader_; }
@@ -59,9 +59,11 @@ class WeightLoader {
 
  private:
   Result<DeviceNvfp4> nvfp4(const Nvfp4View& view);
-  bool packs() const;  // NVFP4 weights for tensor cores
-  Result<std::shared_ptr<const DeviceRows>> rows(const TensorView& view);
+  bool packs() const;                                                          // NVFP4 weights for tensor cores
+  Result<std::shared_ptr<const DeviceRows>> rows(const WeightSource& source);  // not of NVFP4
   Result<std::shared_ptr<const DeviceRows>> try_rows(const TensorView& view);
+  Result<std::shared_ptr<const DeviceRows>> try_rows(const Fp8View& view);
+  Status copy_rows(const void* from, std::size_t rows, std::size_t row_bytes, std::size_t pitch, DeviceMemory& to);
   Status load_values(const TensorView& view, DeviceRows& to);
   Status load_quant(const TensorView& view, DeviceRows& to);
   Status load_q8(const TensorView& view, DeviceRows& to);

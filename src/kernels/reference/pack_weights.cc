@@ -31,7 +31,7 @@ Error unsupported(const TensorView& view) {
   return Error{.message = "the reference backend has no arithmetic for this type of weights",
                .tensor = std::string(view.name),
                .found = std::string(dtype_name(view.dtype)),
-               .expected = "NVFP4, F32, F16, BF16, or one of Q4_0 to Q6_K"};
+               .expected = "NVFP4, FP8 with its scales, F32, F16, BF16, or one of Q4_0 to Q6_K"};
 }
 
 PanelMatrix pack_nvfp4(const Nvfp4View& view) {
@@ -50,6 +50,19 @@ PanelMatrix pack_nvfp4(const Nvfp4View& view) {
       m.unit(r, b) = g;
       const int width = std::min(kBlock, cols - b * kBlock);
       if (oracle::certificate_bound(row, b * kBlock, width) >= oracle::kCertificateLimit) m.needs_double(r, b);
+    }
+  }
+  return m;
+}
+
+PanelMatrix pack_fp8(const Fp8View& view) {
+  PanelMatrix m(static_cast<int>(view.rows), static_cast<int>(view.cols), kBlock);
+  for (int r = 0; r < m.n_out(); ++r) {
+    const std::span<const std::uint8_t> codes = view.row_codes(r);
+    for (int k = 0; k < m.n_in(); ++k) m.weight(r, k) = static_cast<float>(format::e4m3_x512(codes[k]));
+    for (int b = 0; b < m.n_blocks(); ++b) {
+      m.unit(r, b) = view.scale(r, b * kBlock) * 0x1p-9F;
+      m.needs_double(r, b);  // sums of up to 34 bits
     }
   }
   return m;
@@ -113,7 +126,16 @@ bool can_decode(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || find_quant_format(dtype) != nullptr;
 }
 
-void decode_row(const TensorView& table, std::uint64_t row, float* out) {
+void decode_row(const WeightSource& source, std::uint64_t row, float* out) {
+  if (const auto* fp8 = std::get_if<Fp8View>(&source)) return fp8_row_to_f32(*fp8, row, out);
+  if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) {
+    for (std::uint64_t k = 0; k < nvfp4->cols; ++k) {
+      out[k] = format::nvfp4_dequantize(format::nvfp4_code(nvfp4->row_codes(row)[k / 2], static_cast<int>(k % 2)),
+                                        nvfp4->row_scales(row)[k / format::kNvfp4Group], nvfp4->tensor_scale);
+    }
+    return;
+  }
+  const auto& table = std::get<TensorView>(source);
   const std::byte* bytes = table.row_span(row).data();
   const std::size_t n = table.cols();
   switch (table.dtype) {
@@ -134,6 +156,7 @@ void decode_row(const TensorView& table, std::uint64_t row, float* out) {
 
 Result<PanelMatrix> pack_integers(const WeightSource& source) {
   if (const auto* nvfp4 = std::get_if<Nvfp4View>(&source)) return pack_nvfp4(*nvfp4);
+  if (const auto* fp8 = std::get_if<Fp8View>(&source)) return pack_fp8(*fp8);
   const TensorView& view = std::get<TensorView>(source);
   if (!can_decode(view.dtype) || view.dtype == DType::kF32) return unsupported(view);
   if (const QuantFormat* format = find_quant_format(view.dtype)) return pack_quant(*format, view);
@@ -142,23 +165,14 @@ Result<PanelMatrix> pack_integers(const WeightSource& source) {
 }
 
 Result<PanelMatrix> pack_floats(const WeightSource& source) {
-  const auto* nvfp4 = std::get_if<Nvfp4View>(&source);
   const TensorView* view = std::get_if<TensorView>(&source);
   if (view != nullptr && !can_decode(view->dtype)) return unsupported(*view);
-  const auto rows = static_cast<int>(view != nullptr ? view->rows() : nvfp4->rows);
-  const auto cols = static_cast<int>(view != nullptr ? view->cols() : nvfp4->cols);
-  PanelMatrix m(rows, cols, kBlock);
-  std::vector<float> row(cols);
-  for (int r = 0; r < rows; ++r) {
-    if (view != nullptr) {
-      decode_row(*view, r, row.data());
-    } else {
-      for (int k = 0; k < cols; ++k) {
-        row[k] = format::nvfp4_dequantize(format::nvfp4_code(nvfp4->row_codes(r)[k / 2], k),
-                                          nvfp4->row_scales(r)[k / format::kNvfp4Group], nvfp4->tensor_scale);
-      }
-    }
-    for (int k = 0; k < cols; ++k) m.weight(r, k) = row[k];
+  const SourceShape shape = shape_of(source);
+  PanelMatrix m(static_cast<int>(shape.rows), static_cast<int>(shape.cols), kBlock);
+  std::vector<float> row(shape.cols);
+  for (int r = 0; r < m.n_out(); ++r) {
+    decode_row(source, r, row.data());
+    for (int k = 0; k < m.n_in(); ++k) m.weight(r, k) = row[k];
     for (int b = 0; b < m.n_blocks(); ++b) m.unit(r, b) = 1;
   }
   return m;

@@ -7,13 +7,13 @@
 
 namespace nibble::kernels::reference {
 
-// Integers of the contracts (sections 4 and 12) for NVFP4, F16, BF16 and the block-quantized types.
+// Integers of the contracts (sections 4 and 12) for NVFP4, FP8, F16, BF16 and the block-quantized types.
 Result<PanelMatrix> pack_integers(const WeightSource& source);
 // Floats for those and F32.
 Result<PanelMatrix> pack_floats(const WeightSource& source);
 
-// Row `row` of a table of F32, F16, BF16 or a block-quantized type as floats. out: [cols].
-void decode_row(const TensorView& table, std::uint64_t row, float* out);
+// Row `row` of a table as floats, of a TensorView what can_decode takes. out: [cols].
+void decode_row(const WeightSource& table, std::uint64_t row, float* out);
 bool can_decode(DType dtype);
 
 }  // namespace nibble::kernels::reference

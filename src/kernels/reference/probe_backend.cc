@@ -37,7 +37,9 @@ class Probe final : public ProbeBackend {
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return floats_->make_buffer(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> v) override { return floats_->make_vector(v); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& w) override { return floats_->make_linear(w); }
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& t) override { return floats_->make_embedding(t); }
+  Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource& t) override {
+    return floats_->make_embedding(t);
+  }
   std::unique_ptr<LinearInput> make_linear_input(int rows, int n) override {
     return floats_->make_linear_input(rows, n);
   }

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   if (a11() && f32 && !options_.quantize_inputs_of_f32_weights) {
     linear->form = ReferenceLinear::Form::kCanonical;
     linear->rows = *view;
-  } else if (view == nullptr && activations_ != ActivationFormat::kA11) {
+  } else if (std::holds_alternative<Nvfp4View>(weights) && activations_ != ActivationFormat::kA11) {
     linear->form = ReferenceLinear::Form::kNvfp4;
     linear->nvfp4 = std::get<Nvfp4View>(weights);
     if (activations_ == ActivationFormat::kW4A4 && !linear->nvfp4.input_scale_inv) return no_input_scale(linear->nvfp4);
@@ -41,8 +41,9 @@ Result<std::unique_ptr<Linear>> ReferenceBackend::make_linear(const WeightSource
   } else {
     NIBBLE_ASSIGN(linear->panels, pack_floats(weights));
   }
-  linear->n_out = static_cast<int>(view != nullptr ? view->rows() : std::get<Nvfp4View>(weights).rows);
-  linear->n_in = static_cast<int>(view != nullptr ? view->cols() : std::get<Nvfp4View>(weights).cols);
+  const SourceShape shape = shape_of(weights);
+  linear->n_out = static_cast<int>(shape.rows);
+  linear->n_in = static_cast<int>(shape.cols);
   return std::unique_ptr<Linear>(std::move(linear));
 }
 
@@ -54,7 +55,7 @@ std::unique_ptr<LinearInput> ReferenceBackend::make_linear_input(int max_rows, i
 
 void ReferenceBackend::embed(const Embedding& table, std::span<const std::int32_t> tokens, float* out) {
   const auto& embedding = static_cast<const HostEmbedding&>(table);
-  for (std::size_t i = 0; i < tokens.size(); ++i) decode_row(embedding.table, tokens[i], out + i * embedding.d_model);
+  for (std::size_t i = 0; i < tokens.size(); ++i) decode_row(embedding.rows, tokens[i], out + i * embedding.d_model);
 }
 
 void ReferenceBackend::rms_norm(const float* x, const float* weight, int n_rows, int dim, float eps, float* out) {

@@ -88,7 +88,7 @@ class ReferenceBackend final : public Backend {
   std::unique_ptr<Buffer> make_buffer(std::size_t n) override { return std::make_unique<HostBuffer>(n); }
   std::unique_ptr<Buffer> make_vector(std::span<const float> values) override { return make_host_vector(values); }
   Result<std::unique_ptr<Linear>> make_linear(const WeightSource& weights) override;
-  Result<std::unique_ptr<Embedding>> make_embedding(const TensorView& table) override {
+  Result<std::unique_ptr<Embedding>> make_embedding(const WeightSource& table) override {
     return make_host_embedding(table);
   }
   std::unique_ptr<LinearInput> make_linear_input(int max_rows, int n_in) override;
