@@ -16,7 +16,7 @@ using nvfp4::Wgmma;
 // Together the registers of the launch.
 [[maybe_unused]] constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
-constexpr float kWeightUnit = 0x1p24f;  // takes that of the weights' f16 off a sum
+[[maybe_unused]] constexpr float kWeightUnit = 0x1p24f;  // takes that of the weights' f16 off a sum
 
 // A warpgroup's 64 queries.
 template <int kHeadDim>
