@@ -1,6 +1,7 @@
 // The NVFP4 linear kernels of CUDA against the oracle, bit for bit, on the GPU of this machine.
 //
-// usage: cuda_linear_check [SEED [all|gemv|gemm [nc1|nc1-f16]]]     (default: a fresh seed, all routes, both contracts)
+// usage: cuda_linear_check [SEED [all|gemv|gemm [nc1|nc1-f16|w4a4]]]     (default: a fresh seed, all routes and
+// contracts)
 //
 // Every case draws weights and activations, poisons the output, runs a route and compares. Each kind of weights is
 // there: certified blocks only, none, both; scales that are zero, subnormal, negative, large. The last case flips a bit
@@ -16,12 +17,16 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "cuda_linear_input.h"
+#include "format/nvfp4.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_nvfp4.h"
+#include "kernels/cuda/linear_w4a4.h"
 #include "oracle/linear.h"
 
 namespace {
@@ -230,6 +235,104 @@ int check(const char* contract, Nvfp4Sums sums, std::uint64_t seed, const std::s
   return checker.n_failures();
 }
 
+// --- w4a4: rows of integers and int8 tensor cores, both of which must have the oracle's bits ---
+
+class W4A4Checker {
+ public:
+  explicit W4A4Checker(std::uint64_t seed) : random_(seed) {}
+
+  // Wrong outputs of both kernels; with `sabotage` a code is another on the device.
+  int run(int n_out, int n_in, int n_rows, Kind kind, bool sabotage = false) {
+    constexpr float kInputScaleInv = 12.5F;
+    const Layer layer = random_layer(n_out, n_in, kind, random_() % 2 == 0, random_);
+    const int columns = w4a4_blocks(n_in) * kW4A4Block;
+    std::vector<oracle::W4A4> rows;
+    std::vector<std::int8_t> q1(static_cast<std::size_t>(n_rows) * n_in),
+        tiles_q1(static_cast<std::size_t>(n_rows) * columns);
+    std::vector<std::int32_t> q9(q1.size() / 16), tiles_q9(tiles_q1.size() / 16);
+    std::normal_distribution<float> normal(0.0F, 2.0F);
+    std::vector<float> x(n_in);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(n_rows); ++r) {
+      for (std::size_t k = 0; k < x.size(); ++k) x[k] = normal(random_) * (k / 16 % 5 == 1 ? 0x1p-9F : 1.0F);
+      rows.push_back(oracle::quantize_w4a4(x, kInputScaleInv));
+      for (int k = 0; k < n_in; ++k) {
+        const auto code = static_cast<std::int8_t>(format::e2m1_x2(rows[r].codes[k]));
+        q1[r * n_in + k] = code;
+        tiles_q1[r * columns + w4a4_input_position(k)] = code;
+        if (k % 16 == 0)
+          q9[(r * n_in + k) / 16] = tiles_q9[(r * columns + k) / 16] = format::e4m3_x512(rows[r].scales[k / 16]);
+      }
+    }
+    const DeviceArray<std::uint8_t> codes(layer.codes), scales(layer.scales), packed(w4a4_packed_bytes(n_out, n_in));
+    const DeviceArray<std::int8_t> in_order(q1), for_tiles(tiles_q1);
+    const DeviceArray<std::int32_t> in_order_q9(q9), for_tiles_q9(tiles_q9);
+    const DeviceArray<float> bias(layer.bias), out(static_cast<std::size_t>(n_rows) * n_out);
+    const float* added = layer.bias.empty() ? nullptr : bias.data;
+    MUST(launch(PackW4A4Args{codes.data, scales.data, n_out, n_in, packed.data}, nullptr));
+    if (sabotage) MUST(cudaMemset(packed.data + 1, 0x5A, 1));  // in a group whose activations are not tiny
+    const auto wrong = [&](auto&& launch_it) {
+      const std::vector<std::uint32_t> poison(out.size, kPoison);
+      MUST(cudaMemcpy(out.data, poison.data(), poison.size() * 4, cudaMemcpyHostToDevice));
+      MUST(launch_it());
+      MUST(cudaDeviceSynchronize());
+      return count_wrong(layer, rows, kInputScaleInv, out.read());
+    };
+    const int by_tiles = wrong([&] {
+      return launch(LinearW4A4TilesArgs{{packed.data, n_out, n_in, layer.tensor_scale, kInputScaleInv},
+                                        {for_tiles.data, for_tiles_q9.data},
+                                        added,
+                                        out.data,
+                                        n_rows},
+                    nullptr);
+    });
+    const int by_integers = wrong([&] {
+      const Nvfp4Rows w{n_out, n_in, codes.data, scales.data, 0, layer.tensor_scale, kInputScaleInv};
+      return launch(LinearW4A4Args{w, {in_order.data, in_order_q9.data, n_in}, added, out.data, n_rows}, nullptr);
+    });
+    ++n_cases_;
+    const bool failed = (by_tiles != 0) != sabotage || by_integers != 0;
+    if (failed || sabotage) {
+      fmt::print("{} w4a4 N {} K {} M {} {}: {} wrong on tensor cores, {} by integers\n", failed ? "FAIL" : "control",
+                 n_out, n_in, n_rows, kKindNames[static_cast<int>(kind)], by_tiles, by_integers);
+    }
+    return failed;
+  }
+  int n_cases() const { return n_cases_; }
+
+ private:
+  static int count_wrong(const Layer& layer, const std::vector<oracle::W4A4>& rows, float input_scale_inv,
+                         const std::vector<float>& out) {
+    int wrong = 0;
+    const std::size_t step = std::max<std::size_t>(1, out.size() * layer.n_in / (std::size_t{1} << 22)) | 1;
+    for (std::size_t i = 0; i < out.size(); i += step) {
+      const int row = static_cast<int>(i % layer.n_out);
+      float want = oracle::dot_nvfp4_w4a4(layer.row(row), rows[i / layer.n_out], input_scale_inv);
+      if (!layer.bias.empty()) want += layer.bias[row];
+      wrong += std::memcmp(&want, &out[i], sizeof(float)) != 0;
+    }
+    return wrong;
+  }
+  std::mt19937_64 random_;
+  int n_cases_ = 0;
+};
+
+int check_w4a4(std::uint64_t seed) {
+  W4A4Checker checker(seed);
+  int failures = 0;
+  for (int m : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257}) {
+    for (Kind kind : {Kind::kCertified, Kind::kWild, Kind::kMixed}) failures += checker.run(219, 576, m, kind);
+  }
+  for (int k : {16, 32, 48, 64, 80, 128, 144, 256, 576, 1536, 4096, 14336}) {
+    for (int m : {1, 8, 16, 33, 130}) failures += checker.run(k > 2000 ? 333 : 1003, k, m, Kind::kMixed);
+  }
+  for (int n : {1, 2, 15, 16, 17, 127, 128, 129, 191, 192, 193, 2111}) {
+    for (int m : {1, 5, 16, 64, 129}) failures += checker.run(n, 256, m, Kind::kWild);
+  }
+  for (int m : {1, 16, 20, 100}) failures += checker.run(64, 256, m, Kind::kCertified, true);
+  fmt::print("w4a4: {} cases, {} failures\n", checker.n_cases(), failures);
+  return failures;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -240,7 +343,9 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   fmt::print("{} (sm_{}{}), seed {}\n", device.name, device.major, device.minor, seed);
   int n_failures = 0;
-  if (contract != "nc1-f16") n_failures += check("nc1", Nvfp4Sums::kBlocks, seed, routes);
-  if (contract != "nc1") n_failures += check("nc1-f16", Nvfp4Sums::kSuperBlocks, seed, routes);
+  const auto is_wanted = [&](std::string_view name) { return contract.empty() || contract == name; };
+  if (is_wanted("nc1")) n_failures += check("nc1", Nvfp4Sums::kBlocks, seed, routes);
+  if (is_wanted("nc1-f16")) n_failures += check("nc1-f16", Nvfp4Sums::kSuperBlocks, seed, routes);
+  if (is_wanted("w4a4")) n_failures += check_w4a4(seed);
   return n_failures == 0 ? 0 : 1;
 }

@@ -50,6 +50,8 @@ std::vector<LinearShape> shapes_of_super_blocks() {
   for (const int n_in : {240, 272, 304, 320, 512, 528, 1008}) {
     for (const int n_rows : {1, 2, 4, 9}) out.push_back({n_in, 35, n_rows});
   }
+  for (const int n_rows : {127, 128, 129, 257}) out.push_back({n_rows == 128 ? 272 : 80, 17, n_rows});
+  out.push_back({14336, 17, 1});
   return out;
 }
 

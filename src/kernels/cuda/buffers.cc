@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cuda/linear_fp4.h"
 #include "kernels/cuda/linear_nvfp4.h"
+#include "kernels/cuda/linear_w4a4.h"
 
 namespace nibble::kernels::cuda {
 
@@ -44,9 +45,10 @@ Status allocate_input(CudaLinearInput& input, int max_rows, bool use_tensor_core
     NIBBLE_ASSIGN(input.other_scales, zeros(rows * super_blocks(n_in) * sizeof(float)));
     input.a16q8 = {.q = input.other_q.as<std::int8_t>(), .d = input.other_scales.as<float>()};
   } else if (format == ActivationFormat::kW4A4) {
-    NIBBLE_ASSIGN(input.other_q, zeros(rows * n_in));
-    NIBBLE_ASSIGN(input.other_scales, zeros(rows * n_in / kNvfp4Group * sizeof(std::int32_t)));
-    input.w4a4 = {input.other_q.as<std::int8_t>(), input.other_scales.as<std::int32_t>()};
+    const int in_order = use_tensor_cores ? w4a4_blocks(n_in) * kW4A4Block : n_in;
+    NIBBLE_ASSIGN(input.other_q, zeros(rows * in_order));
+    NIBBLE_ASSIGN(input.other_scales, zeros(rows * in_order / kNvfp4Group * sizeof(std::int32_t)));
+    input.w4a4 = {input.other_q.as<std::int8_t>(), input.other_scales.as<std::int32_t>(), in_order, use_tensor_cores};
   } else if (format == ActivationFormat::kNativeFp4) {
     NIBBLE_ASSIGN(input.other_q, zeros(fp4_input_bytes(max_rows, n_in)));
   }

@@ -164,7 +164,18 @@ void CudaBackend::linear(const LinearInput& input, const Linear& weights, const 
   linears(input, {&call, 1});
 }
 
-// Layers of which each is a launch, and has its own encoding of the input where input scales are of weights.
+// The input as layers with this input scale want it, where input scales are of weights.
+void CudaBackend::encode(const CudaLinearInput& in, float input_scale_inv) {
+  const std::array<int, 4> shape = {in.n_rows, in.n_in, 1, 1};
+  if (in.format == ActivationFormat::kW4A4) {
+    record("quantize_w4a4", QuantizeW4A4Args{in.x, in.w4a4, input_scale_inv, in.n_rows, in.n_in}, shape);
+  } else if (in.format == ActivationFormat::kNativeFp4) {
+    auto* const packed = in.other_q.as<std::uint8_t>();
+    record("quantize_fp4", QuantizeFp4Args{in.x, packed, input_scale_inv, in.n_rows, in.n_in}, shape);
+  }
+}
+
+// Layers of which each is a launch.
 void CudaBackend::record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call) {
   NIBBLE_CHECK(in.format == weights.activations, "NVFP4 weights and their input were made for different contracts");
   const Nvfp4Rows& rows = weights.rows;
@@ -175,11 +186,12 @@ void CudaBackend::record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp
     case ActivationFormat::kA16Q8:
       return record("linear_a16q8", LinearA16Q8Args{rows, in.a16q8, call.bias, call.out, in.n_rows}, shape);
     case ActivationFormat::kW4A4:
-      record("quantize_w4a4", QuantizeW4A4Args{in.x, in.w4a4, rows.input_scale_inv, in.n_rows, in.n_in}, shape);
-      return record("linear_w4a4", LinearW4A4Args{rows, in.w4a4, call.bias, call.out, in.n_rows}, shape);
+      if (weights.w4a4.packed == nullptr)
+        return record("linear_w4a4", LinearW4A4Args{rows, in.w4a4, call.bias, call.out, in.n_rows}, shape);
+      return record("linear_w4a4",
+                    LinearW4A4TilesArgs{weights.w4a4, {in.w4a4.q1, in.w4a4.q9}, call.bias, call.out, in.n_rows}, shape);
     case ActivationFormat::kNativeFp4: {
-      auto* const input = in.other_q.as<std::uint8_t>();
-      record("quantize_fp4", QuantizeFp4Args{in.x, input, weights.fp4.input_scale_inv, in.n_rows, in.n_in}, shape);
+      const auto* const input = in.other_q.as<std::uint8_t>();
       return record("linear_fp4", LinearFp4Args{weights.fp4, input, call.bias, call.out, in.n_rows}, shape);
     }
     case ActivationFormat::kNative:
@@ -197,7 +209,8 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
   together.route = route_;
   together.is_spread = true;
   together.sums = nvfp4_sums(in.format);
-  int n_together = 0;  // outputs
+  int n_together = 0;            // outputs
+  std::optional<float> encoded;  // the input scale under which the input lies there
   const auto launch_together = [&] {
     if (together.n_segments != 0) record("linear_nvfp4", together, {in.n_rows, n_together, in.n_in, 1});
     together.n_segments = n_together = 0;
@@ -212,6 +225,8 @@ void CudaBackend::linears(const LinearInput& input, std::span<const LinearCall> 
       record("linear_rows", LinearRowsArgs{rows, in.quantized, in.x, call.bias, call.out, in.n_rows},
              {in.n_rows, n_out, in.n_in, 1});
     } else if (nvfp4->weights.packed == nullptr) {
+      if (encoded != nvfp4->input_scale_inv) encode(in, nvfp4->input_scale_inv);
+      encoded = nvfp4->input_scale_inv;
       record_nvfp4_alone(in, *nvfp4, call);
     } else {
       NIBBLE_CHECK(in.format == nvfp4->activations, "NVFP4 weights and their input were made for different contracts");

@@ -116,6 +116,7 @@ class CudaBackend final : public Backend {
   void gate_input(const char* op, Gate kind, const float* gate, const float* up, int n_rows, int dim, float* out,
                   LinearInput& input);
   void prepare_other_formats(const CudaLinearInput& in);
+  void encode(const CudaLinearInput& in, float input_scale_inv);
   void record_nvfp4_alone(const CudaLinearInput& in, const DeviceNvfp4& weights, const LinearCall& call);
   bool are_different_caches(std::span<const TokenRow> rows);
   bool record_prompt_tiles(AttentionArgs args, std::span<const TokenRow> rows);

@@ -60,10 +60,13 @@ struct QuantizedA16Q8 {
   bool operator==(const QuantizedA16Q8&) const = default;
 };
 
-// The codes of w4a4 (section 10) as integers: in halves, and the scales in units of 2^-9.
+// The codes of w4a4 (section 10) as integers: in halves, and the scales in units of 2^-9. In the order of the row, or
+// for tensor cores in that of linear_w4a4.h.
 struct QuantizedW4A4 {
-  std::int8_t* q1 = nullptr;   // [n_rows, n_in]
-  std::int32_t* q9 = nullptr;  // [n_rows, n_in / 16]
+  std::int8_t* q1 = nullptr;   // [n_rows, columns]
+  std::int32_t* q9 = nullptr;  // [n_rows, columns / 16]
+  int columns = 0;             // n_in, or that in whole blocks of 64
+  bool is_for_tiles = false;
   bool operator==(const QuantizedW4A4&) const = default;
 };
 

@@ -1,7 +1,10 @@
 // The consumers of the wgmma gemm. Two warpgroups, 64 tokens each, sum a block of 64 from zero on the tensor core, then
 // run one fma per output while the tensor core works for the other. They take strict turns; left alone they fall into
-// step and the tensor core waits. In nc1-f16 a sum goes over four turns.
+// step and the tensor core waits. Where sums go over several blocks nobody waits for a turn: products of the next block
+// are queued before those of the last are done.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/cuda/linear_nvfp4_gemm_sm90_shape.cuh"
 
@@ -10,10 +13,10 @@ namespace nibble::kernels::cuda::nvfp4 {
 constexpr int kTurnBarrier = 1;  // named barriers of the consumers' turns: this one and the next
 constexpr int kStepsAlone = 3;   // of a block's four products: then it is the other warpgroup's turn
 
-// Contract native: each warpgroup sums the whole of K on the tensor core, and nobody waits for a turn.
 template <typename Contract, int kTiles>
 struct Consumer {
   static constexpr bool kFree = Contract::kFree;
+  static constexpr bool kTakesTurns = Contract::kBlocks == 1 && !kFree;
   static constexpr int kColumns = kTiles * kTileRows;
   static constexpr int kValues = kColumns / 2;  // of a thread
   static constexpr int kTurnThreads = kConsumers * kWarpgroup;
@@ -174,33 +177,9 @@ struct Consumer {
     promote(sums, c0, c1, acc);
   }
 
-  // A block of nc1-f16 in its turn: the first of a super-block begins the sums, the last puts them into acc.
-  __device__ void add_to_super_block(Block& block, u64 tokens, u64 weights, float tensor_scale, bool is_first,
-                                     bool is_last, float (&sums)[kValues], float (&acc)[kValues]) const {
-    const u32 stage = block.stage.index;
-    const u64 a = matrix_at(tokens, stage * kTokenBytes);
-    const u64 b = matrix_at(weights, stage * GemmShared<kTiles>::kWeightBytes);
-    const float d0 = block.d0, d1 = block.d1;
-    named_sync(kTurnBarrier + turn, kTurnThreads);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      Wgmma<kColumns>::multiply(sums, a + step * 2, b + step * 2, !is_first || step > 0);
-      if (step == kStepsAlone - 1 || step == 3) wgmma_commit();
-    }
-    wgmma_wait<1>();
-    named_arrive(kTurnBarrier + 1 - turn, kTurnThreads);
-    block.stage.next();
-    wait_for(block);
-    wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
-    let_go(stage);
-    if (is_last) promote_super_block(sums, d0, d1, tensor_scale, acc);
-  }
-
-  // The same in any order: adds a block to the sums of all of K, and lets go of the block before. Between the first
-  // block and finish_sums nothing else may touch the sums, or the compiler waits for every product.
+  // Adds a block to sums that go over several, and lets go of the block before. Between the first block and the wait
+  // for the last nothing else may touch the sums, or the compiler waits for every product.
+  using Product = std::conditional_t<kFree, RoundingWgmma<kColumns>, Wgmma<kColumns>>;
   __device__ void add_block(Block& block, u64 tokens, u64 weights, bool is_first, float (&sums)[kValues]) const {
     const u32 stage = block.stage.index;
     const u64 a = matrix_at(tokens, stage * kTokenBytes);
@@ -208,7 +187,7 @@ struct Consumer {
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      RoundingWgmma<kColumns>::multiply(sums, a + step * 2, b + step * 2, !is_first || step > 0);
+      Product::multiply(sums, a + step * 2, b + step * 2, !is_first || step > 0);
     }
     wgmma_commit();
     wgmma_wait<1>();
@@ -219,12 +198,15 @@ struct Consumer {
   __device__ void let_go(u32 stage) const {
     if (thread % kWarp == 0) barrier_arrive(NIBBLE_AT(base, empty) + stage * 8);
   }
-  // Adds what another thread block has of these sums, if they begin in it.
-  __device__ void finish_sums(const Block& block, const Piece& piece, float (&sums)[kValues]) const {
+  __device__ void wait_for_sums(const Block& block, float (&sums)[kValues]) const {
     wgmma_wait<0>();
     let_go((block.stage.index + kStages - 1) % kStages);
 #pragma unroll
     for (int i = 0; i < kValues; ++i) wgmma_keep(sums[i]);
+  }
+  // Adds what another thread block has of these sums, if they begin in it.
+  __device__ void finish_sums(const Block& block, const Piece& piece, float (&sums)[kValues]) const {
+    wait_for_sums(block, sums);
     if (piece.first_pair == 0) return;
     float head[kValues] = {};
     take_over(outputs_of(piece), head);
@@ -232,9 +214,19 @@ struct Consumer {
     for (int i = 0; i < kValues; ++i) sums[i] += head[i];
   }
 
+  // A super-block of nc1-f16, or the pair that is left of one.
+  __device__ void sum_super_block(Block& block, u64 tokens, u64 weights, int n_blocks, float tensor_scale,
+                                  float (&acc)[kValues]) const {
+    const float d0 = block.d0, d1 = block.d1;
+    float sums[kValues];
+    for (int i = 0; i < n_blocks; ++i) add_block(block, tokens, weights, i == 0, sums);
+    wait_for_sums(block, sums);
+    promote_super_block(sums, d0, d1, tensor_scale, acc);
+  }
+
   __device__ void run() const {
     wait_for_predecessors();
-    if (!kFree && turn == 1) named_arrive(kTurnBarrier, kTurnThreads);
+    if (kTakesTurns && turn == 1) named_arrive(kTurnBarrier, kTurnThreads);
     const u64 tokens = matrix_descriptor(NIBBLE_AT(base, tokens) + turn * 64 * kRowBytes);
     const u64 weights = matrix_descriptor(NIBBLE_AT(base, weights));
     Block block;
@@ -243,19 +235,16 @@ struct Consumer {
       const Piece piece = schedule.at(p, i);
       const float scale = p.segments[piece.segment].scale;
       float acc[kValues];
-      [[maybe_unused]] float sums[is_nc1_f16<Contract> ? kValues : 1];
       if constexpr (!kFree) {
 #pragma unroll
         for (int v = 0; v < kValues; ++v) acc[v] = 0;
         if (piece.first_pair > 0) take_over(outputs_of(piece), acc);
       }
-      for (int k = 2 * piece.first_pair; k < 2 * piece.end_pair; ++k) {
+      for (int k = 2 * piece.first_pair; k < 2 * piece.end_pair; k += Contract::kBlocks) {
         if constexpr (kFree) {
           add_block(block, tokens, weights, k == 2 * piece.first_pair, acc);
         } else if constexpr (is_nc1_f16<Contract>) {
-          const bool is_first = k % Contract::kBlocks == 0;
-          const bool is_last = k % Contract::kBlocks == Contract::kBlocks - 1 || k + 1 == 2 * piece.end_pair;
-          add_to_super_block(block, tokens, weights, scale, is_first, is_last, sums, acc);
+          sum_super_block(block, tokens, weights, min(Contract::kBlocks, 2 * piece.end_pair - k), scale, acc);
         } else {
           sum_block(block, tokens, weights, scale, acc);
         }
@@ -276,7 +265,7 @@ struct Consumer {
         write(to, to.segment.bias, acc);
       }
     }
-    if (!kFree && turn == 0) named_sync(kTurnBarrier, kTurnThreads);  // the arrival that nobody waits for
+    if (kTakesTurns && turn == 0) named_sync(kTurnBarrier, kTurnThreads);  // the arrival that nobody waits for
   }
 };
 

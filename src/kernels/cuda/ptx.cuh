@@ -86,6 +86,12 @@ __device__ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// c [16, 8] += a [16, 16] * b [16, 8]: k is 4t .. 4t + 3.
+__device__ inline void mma_s8_k16(int (&c)[4], u32 a0, u32 a1, u32 b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
 
 // Whether this is compiled for a GPU with FP4 tensor cores that a warp can use: sm_120a.
 __device__ constexpr bool has_mma_fp4() {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/linear_fp4.h"
 #include "kernels/cuda/linear_nvfp4.h"
+#include "kernels/cuda/linear_w4a4.h"
 
 namespace nibble::kernels::cuda {
 namespace {
@@ -87,11 +88,13 @@ __device__ CodeAndScale to_nvfp4(float value, float input_scale_inv) {
 __global__ void __launch_bounds__(kThreads) quantize_w4a4_kernel(QuantizeW4A4Args a) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const bool is_inside = i < a.dim;
-  const std::size_t at = static_cast<std::size_t>(blockIdx.y) * a.dim + i;
-  const CodeAndScale of = to_nvfp4(is_inside ? a.x[at] : 0.0f, a.input_scale_inv);
+  const float x = is_inside ? a.x[static_cast<std::size_t>(blockIdx.y) * a.dim + i] : 0.0f;
+  const CodeAndScale of = to_nvfp4(x, a.input_scale_inv);
   if (!is_inside) return;
-  a.quantized.q1[at] = static_cast<std::int8_t>(format::e2m1_x2(of.code));
-  if (i % kGroup == 0) a.quantized.q9[at / kGroup] = format::e4m3_x512(of.scale);
+  const QuantizedW4A4& to = a.quantized;
+  const std::size_t row = static_cast<std::size_t>(blockIdx.y) * to.columns;
+  to.q1[row + (to.is_for_tiles ? w4a4_input_position(i) : i)] = static_cast<std::int8_t>(format::e2m1_x2(of.code));
+  if (i % kGroup == 0) to.q9[(row + i) / kGroup] = format::e4m3_x512(of.scale);
 }
 
 // The same into fragments (linear_fp4.h): eight lanes make a word, whose place is that of lane 4g + t of a product.

@@ -105,6 +105,7 @@ std::uint64_t WeightLoader::bytes_of(const WeightShape& weights) const {
     if (activations_ == ActivationFormat::kNativeFp4) {
       return fp4_weight_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols));
     }
+    if (packs_w4a4()) return w4a4_packed_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols));
     return packs() ? nvfp4_packed_bytes(static_cast<int>(weights.rows), static_cast<int>(weights.cols))
                    : n / 2 + n / kNvfp4Group;
   }
@@ -146,6 +147,7 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
   if (encodes && !view.input_scale_inv) return no_input_scale(view);
   DeviceNvfp4 to;
   to.activations = activations_;
+  to.input_scale_inv = view.input_scale_inv.value_or(0.0F);
   NIBBLE_ASSIGN(to.codes, memory_for(view.name, view.codes.size()));
   NIBBLE_ASSIGN(to.scales, memory_for(view.name, view.scales.size()));
   NIBBLE_TRY(uploader_.upload(to.codes.as<void>(), std::as_bytes(view.codes)));
@@ -158,6 +160,7 @@ Result<DeviceNvfp4> WeightLoader::nvfp4(const Nvfp4View& view) {
              .tensor_scale = view.tensor_scale,
              .input_scale_inv = view.input_scale_inv.value_or(0.0F)};
   if (packs()) NIBBLE_TRY(pack(view, to));
+  if (packs_w4a4()) NIBBLE_TRY(pack_w4a4(view, to));
   if (activations_ == ActivationFormat::kNativeFp4) NIBBLE_TRY(pack_fp4(view, to));
   return to;
 }
@@ -176,6 +179,28 @@ Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
       .sums = activations_ == ActivationFormat::kA16Q8 ? Nvfp4Sums::kSuperBlocks : Nvfp4Sums::kBlocks};
   NIBBLE_TRY(check(pack_nvfp4(args, stream_.get()), "pack_nvfp4", shape));
   NIBBLE_TRY(check(finish_packing(args, &to.weights, stream_.get()), "finish_packing", shape));
+  to.codes = {};
+  to.scales = {};
+  to.rows = {};
+  return ok_status();
+}
+
+Status WeightLoader::pack_w4a4(const Nvfp4View& view, DeviceNvfp4& to) {
+  const Nvfp4Rows rows = to.rows;
+  NIBBLE_ASSIGN(to.packed, memory_for(view.name, w4a4_packed_bytes(rows.n_out, rows.n_in)));
+  NIBBLE_TRY(check(launch(PackW4A4Args{.codes = rows.codes,
+                                       .scales = rows.scales,
+                                       .n_out = rows.n_out,
+                                       .n_in = rows.n_in,
+                                       .packed = to.packed.as<std::uint8_t>()},
+                          stream_.get()),
+                   "pack_w4a4", fmt::format("{} x {}", rows.n_out, rows.n_in)));
+  NIBBLE_TRY(stream_.wait());
+  to.w4a4 = {.packed = to.packed.as<std::uint8_t>(),
+             .n_out = rows.n_out,
+             .n_in = rows.n_in,
+             .tensor_scale = rows.tensor_scale,
+             .input_scale_inv = rows.input_scale_inv};
   to.codes = {};
   to.scales = {};
   to.rows = {};

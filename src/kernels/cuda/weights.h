@@ -14,6 +14,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_fp4.h"
 #include "kernels/cuda/linear_nvfp4.h"
+#include "kernels/cuda/linear_w4a4.h"
 
 namespace nibble::kernels::cuda {
 
@@ -25,12 +26,14 @@ struct DeviceRows {
   DeviceMemory values, scales, units, minimums, m;
 };
 
-// Packed for tensor cores of f16 or, for native-fp4, of FP4; or as the file has it for the integer kernels, which w4a4
-// always takes.
+// Packed for tensor cores: of f16, in w4a4 of int8, in native-fp4 of FP4; or as the file has it for the integer
+// kernels.
 struct DeviceNvfp4 {
   ActivationFormat activations = ActivationFormat::kA11;
+  float input_scale_inv = 0;  // w4a4 and native-fp4
   Nvfp4Weights weights;
   Nvfp4Rows rows;
+  W4A4Weights w4a4;
   Fp4Weights fp4;
   DeviceMemory packed, codes, scales;
 };
@@ -59,7 +62,8 @@ class WeightLoader {
 
  private:
   Result<DeviceNvfp4> nvfp4(const Nvfp4View& view);
-  bool packs() const;                                                          // NVFP4 weights for tensor cores
+  bool packs() const;  // NVFP4 weights for tensor cores of f16
+  bool packs_w4a4() const { return use_tensor_cores_ && activations_ == ActivationFormat::kW4A4; }
   Result<std::shared_ptr<const DeviceRows>> rows(const WeightSource& source);  // not of NVFP4
   Result<std::shared_ptr<const DeviceRows>> try_rows(const TensorView& view);
   Result<std::shared_ptr<const DeviceRows>> try_rows(const Fp8View& view);
@@ -70,6 +74,7 @@ class WeightLoader {
   Status check_values(const TensorView& view, DeviceRows& to);
 
   Status pack(const Nvfp4View& view, DeviceNvfp4& to);
+  Status pack_w4a4(const Nvfp4View& view, DeviceNvfp4& to);
   Status pack_fp4(const Nvfp4View& view, DeviceNvfp4& to);
 
   const Stream& stream_;

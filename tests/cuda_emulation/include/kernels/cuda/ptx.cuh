@@ -65,6 +65,9 @@ inline void mma_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::MatrixS8 mine = {c, a, {b0, b1}};
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_s8);
 }
+inline void mma_s8_k16(int (&c)[4], u32 a0, u32 a1, u32 b) {
+  mma_s8(c, {a0, a1, 0, 0}, b, 0);
+}
 inline void mma_u8_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emulation::MatrixS8 mine = {c, a, {b0, b1}};
   emulation::meet_warp(emulation::Meeting::kMatrix, emulation::kAllLanes, &mine, emulation::multiply_u8_s8);
