@@ -133,16 +133,19 @@ std::vector<int> any_order(int n) {
   return order;
 }
 
-// Runs threads until none can; a warp until it waits for others, or a little less far.
+// Runs threads until none can; a warp until it waits for others, or a little less far. Now and then one warp is held
+// back until no other can go on: who does not wait for it is then far ahead.
 bool run_some(Block& block) {
   const int n = static_cast<int>(block.threads.size());
   Machine& m = machine();
+  const int n_warps = (n + kWarp - 1) / kWarp;
   bool has_run = false, goes_on = true;
+  int held = -1;
   const std::vector<int> lanes = any_order(kWarp);
   while (goes_on) {
     goes_on = false;
-    for (const int warp : any_order((n + kWarp - 1) / kWarp)) {
-      bool runs = true;
+    for (const int warp : any_order(n_warps)) {
+      bool runs = warp != held;
       while (runs) {
         runs = false;
         for (const int lane : lanes) {
@@ -151,8 +154,14 @@ bool run_some(Block& block) {
           resume(block.threads[number]);
           runs = goes_on = has_run = true;
         }
-        if (runs && m.random() % 8 == 0) break;
+        if (runs && (std::exchange(m.stands_aside, false) || m.random() % 8 == 0)) break;
       }
+    }
+    if (held >= 0 && !goes_on) {
+      held = -1;
+      goes_on = true;
+    } else if (held < 0 && m.random() % 4 == 0) {
+      held = static_cast<int>(m.random() % static_cast<unsigned>(n_warps));
     }
     if (!block.bulk.empty() && (!goes_on || m.random() % 4 == 0)) {
       land(block, m.random() % block.bulk.size());

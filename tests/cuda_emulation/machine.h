@@ -97,7 +97,8 @@ struct Machine {
   int cluster_arrived = 0;
   Block* block = nullptr;
   Thread* thread = nullptr;
-  Stack stack;  // of the host's thread
+  Stack stack;                // of the host's thread
+  bool stands_aside = false;  // a thread lets other warps run first
   Fault fault = Fault::kNone;
 };
 

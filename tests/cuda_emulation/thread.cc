@@ -186,6 +186,12 @@ void mbarrier_arrive(u32 address, u32 expected_bytes) {
   barrier.bytes_and_phase += static_cast<std::int32_t>(expected_bytes) * 2;
   --barrier.pending;
   complete_if_due(barrier);
+  // Whoever waited for this may be far ahead before this thread does anything more.
+  Machine& m = machine();
+  if (m.random() % 2 == 0) {
+    m.stands_aside = true;
+    yield();
+  }
 }
 void mbarrier_wait(u32 address, u32 parity) {
   if (is_over(address, parity)) return;
