@@ -69,7 +69,8 @@ TEST(LinearFp8, EqualsTheReference) {
     const Fp8Operand w = make_fp8(random, shape, codes, scale);
     const std::vector<float> bias = random.floats(shape.n_out, Kind::kGaussian);
     expect_equal_everywhere(w.view, shape, activations(random, shape, kind),
-                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind, codes, scale));
+                            random.below(2) == 0 ? bias.data() : nullptr, name_of(shape, kind, codes, scale),
+                            all_backends_in_one_form());
   }
 }
 
@@ -82,7 +83,8 @@ TEST(LinearFp8, EveryKindOfCodesAndScales) {
         const LinearShape shape{n_rows == 3 ? 200 : 448, n_rows == 9 ? 150 : 40, n_rows};
         const Fp8Operand w = make_fp8(random, shape, static_cast<Codes>(codes), static_cast<Scale>(scale));
         expect_equal_everywhere(w.view, shape, activations(random, shape, Kind::kOutliers), nullptr,
-                                name_of(shape, Kind::kOutliers, static_cast<Codes>(codes), static_cast<Scale>(scale)));
+                                name_of(shape, Kind::kOutliers, static_cast<Codes>(codes), static_cast<Scale>(scale)),
+                                all_backends_in_one_form());
       }
     }
   }

@@ -98,14 +98,20 @@ constexpr int kQ8RecordBytes = 17 * kLineBytes;
 // sign and mantissa (fp8_byte).
 struct Fp8Weights {
   const std::uint8_t* records;  // [n_tiles, n_blocks, kFp8RecordBytes]
-  const float* g;               // scale * 2^-9, [n_tiles, ceil(n_blocks / 2^scale_shift), 16 rows]
-  int scale_shift;              // log2 of the blocks along K that share a scale
-  int n_scales;                 // along K
+  // [n_tiles, n_blocks]: bit i is set if line i of the record holds a small weight.
+  const std::uint16_t* small_lines;
+  const float* g;   // scale * 2^-9, [n_tiles, ceil(n_blocks / 2^scale_shift), 16 rows]
+  int scale_shift;  // log2 of the blocks along K that share a scale
+  int n_scales;     // along K
   int n_out;
   int n_in;
 };
 constexpr int kFp8RecordBytes = 16 * kLineBytes;
-constexpr int kFp8LargeExponent = 4;  // weights with this exponent and more are "large" (linear_rows.inl)
+constexpr int kFp8LargeExponent = 4;  // weights with this exponent and more are "large" (linear_fp8.inl)
+// Neither large nor zero.
+constexpr bool fp8_is_small(std::uint8_t code) {
+  return (code & 0x7F) != 0 && (code & 0x7F) < kFp8LargeExponent << 3;
+}
 constexpr std::uint8_t fp8_byte(std::uint8_t code) {
   return static_cast<std::uint8_t>((code & 0x78) << 1 | code >> 7 << 3 | (code & 7));
 }

@@ -183,25 +183,19 @@ inline __m256i fp8_mantissas(__m256i codes) {
 }
 // Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
 inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
+  // A power of two is looked up as two bytes, the upper one eight places before. At negative places is nothing.
   const __m256i power =
       twice_128(_mm_setr_epi8(0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, static_cast<char>(128), 0, 0, 0, 0));
-  const __m256i upper = twice_128(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8));  // times 256
+  const __m256i eight_before = _mm256_set1_epi16(8 << 8);
+  const __m256i even = twice_128(_mm_setr_epi8(0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14));
+  const __m256i odd = twice_128(_mm_setr_epi8(1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15));
   const __m256i codes = load_256(p), mantissa = fp8_mantissas(codes);
-  const Fp8Exponents e = fp8_exponents(codes);
-  const auto product = [&](__m256i exponent) {
-    const __m256i low = _mm256_maddubs_epi16(_mm256_shuffle_epi8(power, exponent), mantissa);
-    const __m256i high = _mm256_maddubs_epi16(_mm256_shuffle_epi8(upper, exponent), mantissa);
-    return _mm256_add_epi16(low, _mm256_slli_epi16(high, 8));
+  const __m256i exponent = _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+  const auto powers = [&](__m256i twice) {
+    return _mm256_shuffle_epi8(power, _mm256_sub_epi8(_mm256_shuffle_epi8(exponent, twice), eight_before));
   };
-  first = {product(e.even)};
-  second = {product(e.odd)};
-}
-// Whether a weight of a smaller exponent is not zero.
-inline bool fp8_has_small(const std::uint8_t* p) {
-  const __m256i codes = load_256(p);
-  const __m256i upper = _mm256_and_si256(codes, _mm256_set1_epi8(static_cast<char>(0xC0)));
-  const __m256i is_small = _mm256_cmpeq_epi8(upper, _mm256_setzero_si256());
-  return _mm256_testz_si256(is_small, _mm256_and_si256(codes, _mm256_set1_epi8(0x37))) == 0;
+  first = {_mm256_mullo_epi16(powers(even), _mm256_srai_epi16(_mm256_slli_epi16(mantissa, 8), 8))};
+  second = {_mm256_mullo_epi16(powers(odd), _mm256_srai_epi16(mantissa, 8))};
 }
 // The weights of smaller exponents, zeros for others.
 inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {

@@ -147,12 +147,6 @@ inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
   first = {_mm512_sllv_epi16(m0, s0)};
   second = {_mm512_sllv_epi16(m1, s1)};
 }
-// Whether a weight of a smaller exponent is not zero.
-inline bool fp8_has_small(const std::uint8_t* p) {
-  const __m512i codes = _mm512_loadu_si512(p);
-  const __mmask64 is_small = _mm512_testn_epi8_mask(codes, _mm512_set1_epi8(static_cast<char>(0xC0)));
-  return _mm512_mask_test_epi8_mask(is_small, codes, _mm512_set1_epi8(0x37)) != 0;
-}
 // The weights of smaller exponents, zeros for others.
 inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
   // By exponent, sign and mantissa, six bits.

@@ -201,19 +201,14 @@ inline int8x16_t fp8_mantissas(uint8x16_t codes) {
   const int8x16_t mantissa = {8, 9, 10, 11, 12, 13, 14, 15, -8, -9, -10, -11, -12, -13, -14, -15};
   return vqtbl1q_s8(mantissa, vandq_u8(codes, vdupq_n_u8(15)));
 }
-inline uint8x16_t fp8_is_small(uint8x16_t codes) {
+inline uint8x16_t fp8_small_mask(uint8x16_t codes) {
   return vcltq_u8(codes, vdupq_n_u8(kFp8LargeExponent << 4));
 }
 // Four weights a row, as split_quads: those of exponent 4 and more, without the last three bits; zeros for others.
 inline void fp8_large(const std::uint8_t* p, I32V& first, I32V& second) {
   const uint8x16_t codes = vld1q_u8(p);
-  fp8_shift(fp8_mantissas(codes), vshrq_n_u8(codes, 4), kFp8LargeExponent, vmvnq_u8(fp8_is_small(codes)), first,
+  fp8_shift(fp8_mantissas(codes), vshrq_n_u8(codes, 4), kFp8LargeExponent, vmvnq_u8(fp8_small_mask(codes)), first,
             second);
-}
-// Whether a weight of a smaller exponent is not zero.
-inline bool fp8_has_small(const std::uint8_t* p) {
-  const uint8x16_t codes = vld1q_u8(p);
-  return vmaxvq_u8(vandq_u8(fp8_is_small(codes), vandq_u8(codes, vdupq_n_u8(0x37)))) != 0;
 }
 // The weights of smaller exponents, zeros for others.
 inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
@@ -221,7 +216,7 @@ inline void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
   const uint8x16_t codes = vld1q_u8(p), exponent = vshrq_n_u8(codes, 4);
   const int8x16_t without = vqtbl1q_s8(subnormal, vandq_u8(codes, vdupq_n_u8(15)));
   const int8x16_t mantissa = vbslq_s8(vceqzq_u8(exponent), without, fp8_mantissas(codes));
-  fp8_shift(mantissa, exponent, 1, fp8_is_small(codes), first, second);
+  fp8_shift(mantissa, exponent, 1, fp8_small_mask(codes), first, second);
 }
 
 // --- panels: a half of a vector is an element of all rows, so that products are added without a pairwise step ---

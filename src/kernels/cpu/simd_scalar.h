@@ -186,12 +186,6 @@ inline std::int32_t word_pair(int low, int high) {
     second.v[r] = word_pair(weight(p[1]), weight(p[3]));
   }
 }
-// Whether a weight of a smaller exponent is not zero.
-inline bool fp8_has_small(const std::uint8_t* p) {
-  bool found = false;
-  for (int i = 0; i < 4 * kLanes; ++i) found |= p[i] >> 4 < kFp8LargeExponent && (p[i] & 0x37) != 0;
-  return found;
-}
 // The weights of smaller exponents, zeros for others.
 [[gnu::noinline]] void fp8_small(const std::uint8_t* p, I32V& first, I32V& second) {
   const auto weight = [](int byte) {

@@ -145,11 +145,13 @@ Result<std::unique_ptr<CpuLinear>> make_q8(const TensorView& view, ThreadPool& p
 
 // --- FP8 ---
 
-void pack_fp8_row(std::span<const std::uint8_t> codes, std::size_t row_in_tile, std::uint8_t* records) {
-  constexpr std::size_t kQuad = 4;
+void pack_fp8_row(std::span<const std::uint8_t> codes, std::size_t row_in_tile, std::uint8_t* records,
+                  std::uint16_t* small_lines) {
+  constexpr std::size_t kQuad = 4, kLines = kFp8RecordBytes / kLineBytes;
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    std::uint8_t* quad = records + i / kQuad * kLineBytes + kQuad * row_in_tile;
-    quad[kQuadOrder[i % kQuad]] = fp8_byte(codes[i]);
+    const std::size_t line = i / kQuad;
+    records[line * kLineBytes + kQuad * row_in_tile + kQuadOrder[i % kQuad]] = fp8_byte(codes[i]);
+    if (fp8_is_small(codes[i])) small_lines[line / kLines] |= static_cast<std::uint16_t>(1U << line % kLines);
   }
 }
 
@@ -160,11 +162,13 @@ Result<std::unique_ptr<CpuLinear>> make_fp8(const Fp8View& view, ThreadPool& poo
   const std::size_t n_scales = is_tiled ? (n_blocks + 1) / 2 : 1;
   Fp8Linear form;
   form.records = arena.allocate(n_tiles * n_blocks * kFp8RecordBytes);
+  form.small_lines = AlignedBuffer<std::uint16_t>(n_tiles * n_blocks);
   form.g = AlignedBuffer<float>(n_tiles * n_scales * kTileRows);
   const auto pack_rows = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t row = begin; row < end; ++row) {
       const std::size_t tile = row / kTileRows, row_in_tile = row % kTileRows;
-      pack_fp8_row(view.row_codes(row), row_in_tile, form.records.data.get() + tile * n_blocks * kFp8RecordBytes);
+      pack_fp8_row(view.row_codes(row), row_in_tile, form.records.data.get() + tile * n_blocks * kFp8RecordBytes,
+                   form.small_lines.data() + tile * n_blocks);
       for (std::size_t i = 0; i < n_scales; ++i) {
         form.g.data()[(tile * n_scales + i) * kTileRows + row_in_tile] = view.scale(row, i * kFp8Tile) * 0x1p-9F;
       }
@@ -172,6 +176,7 @@ Result<std::unique_ptr<CpuLinear>> make_fp8(const Fp8View& view, ThreadPool& poo
   };
   pool.parallel_for(view.rows, kTileRows, std::ref(pack_rows));
   form.weights = {.records = form.records.data.get(),
+                  .small_lines = form.small_lines.data(),
                   .g = form.g.data(),
                   .scale_shift = is_tiled ? 1 : 31,
                   .n_scales = static_cast<int>(n_scales),

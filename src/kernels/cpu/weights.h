@@ -31,6 +31,7 @@ struct Q8Linear {
 };
 struct Fp8Linear {
   PageSpan records;
+  AlignedBuffer<std::uint16_t> small_lines;
   AlignedBuffer<float> g;
   Fp8Weights weights = {};
 };
