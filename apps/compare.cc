@@ -66,7 +66,7 @@ Command add_compare(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   add_path(*command, "A", flags->models[0], "The reference: a .gguf file")->required();
   add_path(*command, "B", flags->models[1], "What is held against it: a .gguf file of the same model")->required();
-  const std::string keys = ": KEY=VALUE,... of contract (float: float arithmetic), backend, isa, threads, chunk";
+  const std::string keys = ": KEY=VALUE,... of contract (float: float arithmetic), backend, isa, threads, pin, chunk";
   add_settings(*command, "--a", flags->settings[0], "How A runs" + keys);
   add_settings(*command, "--b", flags->settings[1], "How B runs" + keys);
   flags->quality.add(*command);

@@ -93,8 +93,13 @@ MappedFile::~MappedFile() {
 Status MappedFile::check_unchanged() const {
   struct stat now {};
   if (::fstat(fd_, &now) != 0) return system_error("examine", path_, errno);
-  const bool same_time = now.st_mtim.tv_sec == status_.st_mtim.tv_sec && now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec;
-  if (same_time && now.st_size == status_.st_size) return ok_status();
+  const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
+  // A time of writing can be put back, that of a change of the file's state cannot. What else changes it is let pass
+  // where it can be told: another name or one name less, owner and permissions.
+  const bool is_restated = now.st_nlink != status_.st_nlink || now.st_mode != status_.st_mode ||
+                           now.st_uid != status_.st_uid || now.st_gid != status_.st_gid;
+  const bool is_untouched = same(now.st_mtim, status_.st_mtim) && (is_restated || same(now.st_ctim, status_.st_ctim));
+  if (is_untouched && now.st_size == status_.st_size) return ok_status();
   return Error{.message = fmt::format("{} was written to while it was in use", printable(path_)),
                .file = path_,
                .found = fmt::format("{} bytes, another time of the last change", now.st_size),

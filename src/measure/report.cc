@@ -22,7 +22,7 @@ svg { background: var(--paper); } svg text { font: 12px system-ui, sans-serif; f
 constexpr const char* kPageStyle = R"(
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p { color: var(--dim); }
-svg { max-width: 100%; height: auto; }
+.picture { overflow-x: auto; }
 table { border-collapse: collapse; display: block; overflow-x: auto; } td, th { padding: 0.15rem 0.7rem; text-align: right; } td:first-child, th:first-child { text-align: left; }
 )";
 
@@ -260,10 +260,12 @@ Result<std::string> render_report(const ReportParts& parts) {
     }
   }
   for (const Picture& picture : pictures) {
-    body += fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", picture.title, picture.about, picture.svg);
+    body += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<div class=\"picture\">{}</div>\n", picture.title, picture.about,
+                        picture.svg);
   }
   return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>{}{}</style>"
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\"><title>{}</title>\n<style>{}{}</style>"
       "</head>\n<body>\n{}</body></html>\n",
       escape_html(parts.title), kPictureStyle, kPageStyle, body);
 }

@@ -52,6 +52,17 @@ TEST(MappedFile, KnowsWhetherItWasWrittenTo) {
   const Status changed = renamed->check_unchanged();
   ASSERT_FALSE(changed.ok());
   EXPECT_THAT(changed.error().to_string(), HasSubstr("written to while it was in use"));
+
+  // A time that was put back is no proof; permissions are no content.
+  const Result<MappedFile> again = MappedFile::open(path);
+  ASSERT_TRUE(again.ok());
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  EXPECT_TRUE(again->check_unchanged().ok());
+  const Result<MappedFile> put_back = MappedFile::open(path);
+  ASSERT_TRUE(put_back.ok());
+  dir.write("f", std::as_bytes(std::span(std::string_view("forty-six"))));
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  EXPECT_FALSE(put_back->check_unchanged().ok());
 }
 
 TEST(MappedFile, RefusesWhatIsNoFile) {

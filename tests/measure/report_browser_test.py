@@ -87,7 +87,7 @@ def browser() -> Iterator[str]:
 
 
 def faults(session: str, page: Path, width: int) -> list[str]:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     request("POST", f"{session}/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
     request("POST", f"{session}/url", {"url": page.resolve().as_uri()})
     found = request("POST", f"{session}/execute/sync", {"script": FAULTS, "args": []})
