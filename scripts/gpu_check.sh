@@ -131,7 +131,7 @@ sanitizer() {
     # Warps of the gemv, of the gemm and of Hopper's attention of a prompt hand over through mbarriers, between which
     # racecheck sees no order.
     but=()
-    [ "$tool" != racecheck ] || but=(--kernel-regex-exclude 'kernel_regex=gem|prompt_sm90')
+    [ "$tool" != racecheck ] || but=(--kernel-name-exclude kernel_substring=gem --kernel-name-exclude kernel_substring=prompt_sm90)
     [ "$tool" != synccheck ] || but=(--num-cuda-barriers 65536) # of all thread blocks that run at once
     timeout 400 compute-sanitizer --tool "$tool" "${but[@]}" --error-exitcode 9 "$TEST" --gtest_brief=1 --gtest_filter="$SANITIZED" \
       >"$OUT/sanitizer-$tool.txt" 2>&1 &
