@@ -42,6 +42,7 @@ kernels() {
   bench "speed_$1_${machine}_shapes.json" op --shape 8960x1536,1536x8960,4864x896,896x4864 "${@:2}"
 }
 kernels op
+bench "speed_op_${machine}_fp8.json" op --format fp8 --shape 14336x4096 # which ggml has not
 kernels ggml --against ggml --python "$python"
 if [ -n "${PYTHON_AVX2:-}" ]; then
   bench "speed_ggml_${machine}_avx2.json" op --isa avx2 --threads 1 --format nvfp4,q4_k,q6_k,q8_0 --shape 14336x4096 \
