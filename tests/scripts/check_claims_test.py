@@ -223,6 +223,12 @@ rows = [
         self.a["commit"] = "0123456789ab"
         self.assert_found("commit", "unknown here")
 
+    def test_a_path_of_the_machine_that_made_a_receipt(self) -> None:
+        self.a["build_flags"] = "-isystem build/usr/include -O2"
+        self.assertEqual(self.check()[0], 0)
+        self.a["build_flags"] = "-isystem /home/somebody/usr/include -O2"
+        self.assert_found("receipt", "names a path of the machine that made it")
+
     def test_a_missing_receipt_and_a_missing_path(self) -> None:
         self.claims = CLAIMS.replace("/cells/0/rate", "/cells/1/rate")
         self.assert_found("receipt", "has no /cells/1/rate")
