@@ -98,9 +98,7 @@ Status WeightLoader::pack(const Nvfp4View& view, DeviceNvfp4& to) {
       .sums = activations_ == ActivationFormat::kA16Q8 ? Nvfp4Sums::kSuperBlocks : Nvfp4Sums::kBlocks};
   NIBBLE_TRY(check(pack_nvfp4(args, stream_.get()), "pack_nvfp4", shape));
   NIBBLE_TRY(check(finish_packing(args, &to.weights, stream_.get()), "finish_packing", shape));
-  to.codes = {};
-  to.scales = {};
-  to.rows = {};
+  to.drop_rows();
   return ok_status();
 }
 
@@ -120,9 +118,7 @@ Status WeightLoader::pack_w4a4(const Nvfp4View& view, DeviceNvfp4& to) {
              .n_in = rows.n_in,
              .tensor_scale = rows.tensor_scale,
              .input_scale_inv = rows.input_scale_inv};
-  to.codes = {};
-  to.scales = {};
-  to.rows = {};
+  to.drop_rows();
   return ok_status();
 }
 
@@ -142,9 +138,7 @@ Status WeightLoader::pack_fp4(const Nvfp4View& view, DeviceNvfp4& to) {
             .n_in = rows.n_in,
             .tensor_scale = rows.tensor_scale,
             .input_scale_inv = rows.input_scale_inv};
-  to.codes = {};
-  to.scales = {};
-  to.rows = {};
+  to.drop_rows();
   return ok_status();
 }
 

@@ -36,6 +36,12 @@ struct DeviceNvfp4 {
   W4A4Weights w4a4;
   Fp4Weights fp4;
   DeviceMemory packed, codes, scales;
+
+  void drop_rows() {  // once they are packed
+    codes = {};
+    scales = {};
+    rows = {};
+  }
 };
 
 struct CudaLinear final : Linear {
